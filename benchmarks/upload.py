@@ -8,6 +8,7 @@ import torch
 from measure import report
 from workloads import DIM, OFFICE_HOME, S1_CLASSES, s1
 
+from federatedscope_ggeur.data import ClientData, Embeddings
 from federatedscope_ggeur.federation import (
     Client,
     MemoryBudget,
@@ -36,8 +37,10 @@ MB = 1e6
 
 
 def upload(number: int, features, labels) -> bytes:
-    memory = MemoryBudget(0)
-    client = Client(number, f"domain{number}", features, labels, SETTINGS, memory)
+    domain = f"domain{number}"
+    rows = Embeddings(features, labels, domain)
+    held = ClientData(number, domain, rows, rows.select([]))
+    client = Client(held, SETTINGS, MemoryBudget(0))
     return StatisticsClient(client, {}).statistics().to_bytes()
 
 

@@ -1,5 +1,7 @@
 """Client and server roles that talk through bytes, as every engine has them do."""
 
+from types import SimpleNamespace
+
 import torch
 
 from federatedscope_ggeur.federation import (
@@ -71,6 +73,12 @@ def make_client_data(sizes=(20, 30, 25)):
     return {
         k: (f"domain {k}", *make_rows(n, seed=k)) for k, n in enumerate(sizes, start=1)
     }
+
+
+def held(number, domain, features, labels):
+    """What a client holds, such as `ClientData`."""
+    train = SimpleNamespace(features=features, labels=labels, weights=None)
+    return SimpleNamespace(number=number, domain=domain, train=train)
 
 
 class Federation:
@@ -168,8 +176,7 @@ class Federation:
             settings = settings.with_own(calibration)
         self.settings = settings = settings.with_own(*own)
         self.clients = {
-            k: Client(k, domain, features, labels, settings, self.memory)
-            for k, (domain, features, labels) in data.items()
+            k: Client(held(k, *own), settings, self.memory) for k, own in data.items()
         }
         self.server = Server({k: data[k][0] for k in data}, settings)
         self.schema = self.server.schema
@@ -264,7 +271,7 @@ class Federation:
 
     def aggregate_scores(self, number, reports):
         taken = [self.validated(EVALUATE, report, number) for report in reports]
-        return self.evaluation.by_domain(taken)
+        return self.evaluation.by_domain(taken, "test", self.server.client_domains)
 
     def fit(self, k, broadcast):
         """The update of client `k`."""

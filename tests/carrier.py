@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from by_bytes import Federation, make_client_data, make_rows
+from by_bytes import Federation, held, make_client_data, make_rows
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import Client, MemoryBudget
@@ -106,14 +106,8 @@ class Carrier:
     def restart(self, k, rows=None):
         """Client `k` as a new process has it, with the first `rows` of its data."""
         old = self.federation.clients[k]
-        self.federation.clients[k] = Client(
-            k,
-            old.domain,
-            old.features[:rows],
-            old.labels[:rows],
-            old.settings,
-            MemoryBudget(1e9),
-        )
+        own = held(k, old.domain, old.features[:rows], old.labels[:rows])
+        self.federation.clients[k] = Client(own, old.settings, MemoryBudget(1e9))
         self.handlers[k] = self._handler(k)
 
     @property

@@ -45,13 +45,8 @@ FEDERATED = {
 ON_HEADS = own(METHODS)
 #: Those of them that are not FedAvg, whose weights they are compared with.
 OTHERS = {name: method for name, method in FEDERATED.items() if name != "fedavg"}
-_HEAD = build_model(6, 4, ModelSettings())
 #: The core's baseline augmentations.
-ADDED = {
-    name: method
-    for name, method in built(AUGMENTATIONS).items()
-    if not method.model_problem(_HEAD)
-}
+ADDED = built(AUGMENTATIONS)
 
 
 def words(name: str) -> list:

@@ -2,6 +2,7 @@
 
 import by_numpy
 import numpy as np
+import pytest
 import torch
 from by_bytes import Federation, make_client_data
 from by_numpy import World
@@ -44,8 +45,17 @@ WORLDS = {
         "sampled": {"drawn": SAMPLED},
     }.items()
 }
+
+
+def _asked(names):
+    """Worlds as parameters of tests; an oracle of hidden units takes seconds."""
+    slow = {name: [pytest.mark.slow] * bool(WORLDS[name].hidden) for name in names}
+    return [pytest.param(WORLDS[n], id=n, marks=slow[n]) for n in names]
+
+
+EVERY_WORLD = _asked(WORLDS)
 #: Those in which a method whose oracle takes long shows each of these.
-FEW_WORLDS = {name: WORLDS[name] for name in ("linear, equal", "mlp, sampled")}
+FEW_WORLDS = _asked(["linear, equal", "mlp, sampled"])
 
 
 def federate_tiny(method, world, **options):

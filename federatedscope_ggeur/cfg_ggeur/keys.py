@@ -113,6 +113,9 @@ _REMOVED = {
     "encoder.skip_unreadable": "move the images elsewhere that the error names",
     "encoder.float16_cache": "the cache keeps float32, so remove this key",
     "encoder.hash_files": "images are told apart by size and time of their files",
+    "personal.prior": "own heads have the priors of all, so remove this key",
+    "privacy.secure_sums_max_upload_mb": "a dry run says what a client sends, so "
+    "remove this key",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
     "this key",
@@ -258,42 +261,35 @@ def describe_keys(words: Sequence[str] = ()) -> str:
     With `words`, it has only the keys whose name and meaning contain all words, in
     capitals or not.
     """
-    lines = _all_lines()
-    if not words:
-        return "\n".join(lines)
-    entries: list[list[str]] = []
-    for line in lines:
-        if line.startswith(" "):
-            entries[-1].append(line)
-        else:
-            entries.append([line])
     wanted = [word.lower() for word in words]
     found = [
         entry
-        for entry in entries
-        if all(word in " ".join(entry).lower() for word in wanted)
+        for entry in map("\n".join, _entries())
+        if all(word in entry.lower() for word in wanted)
     ]
-    return "\n".join(line for entry in found for line in entry)
+    return "\n".join(found)
 
 
-def _all_lines() -> list[str]:
-    lines = ["ggeur.use = False", "    True switches the plugin on."]
+def _entries() -> Iterator[list[str]]:
+    """Yield the lines of each key."""
+    yield ["ggeur.use = False", "    True switches the plugin on."]
     for key in all_keys():
-        lines += [f"ggeur.{key.name} = {_shown(key.default)}", f"    {key.meaning}"]
-        for registry in REGISTRIES:
-            if registry.field.endswith(key.name):
-                lines += _parts_of(registry)
+        chosen = (one for one in REGISTRIES if one.field.endswith(key.name))
+        parts = chain.from_iterable(map(_parts_of, chosen))
+        yield [
+            f"ggeur.{key.name} = {_shown(key.default)}",
+            f"    {key.meaning}",
+            *parts,
+        ]
     # Parts that FederatedScope's own keys name.
-    lines += [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
-    lines += [SPLITTERS.field, *_parts_of(SPLITTERS)]
-    for registry in REGISTRIES:
-        for part in registry.values():
-            if getattr(part, "SECTION", ""):
-                for key in part.SETTINGS:
-                    default = "" if key.default is None else f" = {_shown(key.default)}"
-                    lines.append(f"{part.SECTION}.{key.name}{default}")
-                    lines.append(f"    {part.name}: {key.meaning}")
-    return lines
+    yield [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
+    yield [SPLITTERS.field, *_parts_of(SPLITTERS)]
+    for part in chain.from_iterable(one.values() for one in REGISTRIES):
+        if section := getattr(part, "SECTION", ""):
+            for key in part.SETTINGS:
+                default = "" if key.default is None else f" = {_shown(key.default)}"
+                meaning = f"    {part.name}: {key.meaning}"
+                yield [f"{section}.{key.name}{default}", meaning]
 
 
 def _parts_of(registry: Registry) -> list[str]:

@@ -41,7 +41,15 @@ from .fs_keys import (
     settings_in,
     table,
 )
-from .keys import PLUGINS, add_key, all_keys, extend_ggeur_cfg, get_key, removed_key
+from .keys import (
+    PLUGINS,
+    add_key,
+    all_keys,
+    extend_ggeur_cfg,
+    get_key,
+    put_key,
+    removed_key,
+)
 from .method_settings import settle_switches
 from .plugins import check_loaded, load_plugins, plugins_in
 from .run_settings import (
@@ -108,11 +116,9 @@ def settle_defaults(cfg) -> list[str]:
     list of str
         The keys that were changed.
     """
-    changed = [
-        name for name, (default, _) in _STANDS_FOR.items() if _is(cfg, name, default)
-    ]
+    changed = [n for n, (fs, _) in _STANDS_FOR.items() if get_key(cfg, n) == fs]
     for name in changed:
-        _set(cfg, name, _STANDS_FOR[name][1])
+        put_key(cfg, name, _STANDS_FOR[name][1])
     return changed
 
 
@@ -123,17 +129,8 @@ def unsettle_defaults(cfg, names: Iterable[str]) -> None:
     """
     for name in names:
         default, ours = _STANDS_FOR[name]
-        if _is(cfg, name, ours):
-            _set(cfg, name, default)
-
-
-def _is(cfg, name: str, value: object) -> bool:
-    return get_key(cfg, name) == value
-
-
-def _set(cfg, name: str, value: object) -> None:
-    section, key = name.split(".")
-    cfg[section][key] = value
+        if get_key(cfg, name) == ours:
+            put_key(cfg, name, default)
 
 
 def idle_notes(cfg) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,9 +25,6 @@ from .keys import PLUGINS, all_keys
 from .yaml_file import literal, read_yaml
 
 _KEY = f"ggeur.{PLUGINS.name}"
-#: The environment variable with the folder where a study's run on FederatedScope looks
-#: for plugins first.
-BESIDE = "FEDERATEDSCOPE_GGEUR_STUDY"
 #: The names of the modules that this module has loaded.
 _loaded: set[str] = set()
 
@@ -107,8 +103,7 @@ def load_plugins_of(arguments: Sequence[str]) -> None:
         path, given = _parsed(arguments)
     except ConfigError:
         path, given = None, []
-    study = os.environ.get(BESIDE)
-    load_plugins(plugins_in(given), study and Path(study), path and path.parent)
+    load_plugins(plugins_in(given), path and path.parent)
 
 
 def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:

@@ -64,15 +64,10 @@ def _about_images(pending: Pending, cache: str) -> list[str]:
         f"{pending.images} of {pending.total} images are not in the cache {cache}: a "
         "run embeds them first"
     ]
-    if pending.seconds is None:
+    if not pending.has_weights:
         lines.append(
-            "the time for that is unknown: the encoder's weights are not on this "
-            "machine, and a dry run downloads nothing"
-        )
-    else:
-        lines.append(
-            f"embedding them takes about {duration_text(pending.seconds)}, estimated "
-            "from one batch"
+            "the encoder's weights are not on this machine, and a dry run downloads "
+            "nothing"
         )
     return [
         *lines,

@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Sequence
 from importlib import import_module
 
-from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
+from federatedscope_ggeur.errors import ConfigError, did_you_mean
 from federatedscope_ggeur.examples import find_config
-from federatedscope_ggeur.extras import all_of, manifests
-from federatedscope_ggeur.printable import Lines
+from federatedscope_ggeur.extras import all_of
 from federatedscope_ggeur.version import __version__
 
 from . import COMMANDS, PROGRAM, add_console_options, overview
@@ -55,14 +54,9 @@ def run(arguments: Sequence[str]) -> int:
             f"--client_cfg: --engine {options.engine} gives all clients the same "
             "settings; for settings of single clients, use --engine federatedscope"
         )
-    from federatedscope_ggeur.cfg_ggeur.load import load_config, read_settings
+    from federatedscope_ggeur.cfg_ggeur.load import load_config
 
-    try:
-        cfg = load_config(config, settings)
-    except ConfigError:
-        given = dict(read_settings(config, settings)[0])
-        _refuse_several_seeds(options.cfg, given, settings)
-        raise
+    cfg = load_config(config, settings)
     if options.dry_run:
         from .dry_run import show_forecast
 
@@ -70,30 +64,6 @@ def run(arguments: Sequence[str]) -> int:
     from .console import run_with_files
 
     return run_with_files(cfg, options.log_level)
-
-
-def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> None:
-    """Refuse several seeds, since one run has one seed.
-
-    The error shows a study that runs all of them.
-    """
-    from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
-
-    seeds = literal(given.get("seed"))
-    if not isinstance(seeds, (list, tuple)):
-        return
-    writers = [one.several_seeds for one in manifests().values() if one.several_seeds]
-    if not writers:
-        raise ConfigError(f"seed: a run has one seed, got {shown(given['seed'])}")
-    behind = {k: literal(v) for k, v in zip(settings[::2], settings[1::2])}
-    behind.pop("seed", None)
-    head = (
-        f"seed: a run has one seed, got {shown(given['seed'])}. The study below has "
-        f"a run for each seed; save it as my_study.yaml and run `{PROGRAM} study "
-        "my_study.yaml`:"
-    )
-    text = import_module(writers[0]).study_text(base, behind, seeds)
-    raise ConfigError(Lines([head, "", *text.split("\n")]))
 
 
 def run_parser() -> argparse.ArgumentParser:

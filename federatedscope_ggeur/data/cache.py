@@ -228,8 +228,7 @@ class Entry:
         """
         if self.read_if_whole() is not None:
             return 0
-        # The stored type is not checked.
-        parts = Parts(self.path.with_suffix(".parts"), self.key, torch.float32)
+        parts = Parts(self.path.with_suffix(".parts"), self.key)
         return len(images) - parts.rows
 
     def fill(
@@ -255,14 +254,13 @@ class Entry:
             found = self.read_if_whole()
             if found is not None:
                 return Extracted(found, 0, 0.0)
-            dtype = encoder.dtype
-            parts = Parts(self.path.with_suffix(".parts"), self.key, dtype)
+            parts = Parts(self.path.with_suffix(".parts"), self.key)
             before, started = parts.rows, time.perf_counter()
             if len(images):
                 self._extract(parts, images, encoder, settings, processes)
                 features = parts.whole()
             else:
-                features = torch.empty(0, encoder.dim, dtype=dtype)
+                features = torch.empty(0, encoder.dim, dtype=encoder.dtype)
             labels = torch.tensor(images.labels, dtype=torch.int64)
             tensors = {"features": features, "labels": labels}
             if images.users is not None:
@@ -292,7 +290,7 @@ class Entry:
         with progress, closing(batches):
             try:
                 for features in batches:
-                    parts.add(features)
+                    parts.add(features.to(encoder.dtype))
                     progress.step(len(features))
             finally:
                 parts.flush()
@@ -316,19 +314,17 @@ class Parts:
         The folder of the parts, with one file for each. It belongs to this entry alone.
     key : str
         The key of the entry. Parts of another entry are not used.
-    dtype : torch.dtype
-        The type that features are stored in.
     """
 
-    def __init__(self, folder: Path, key: str, dtype: torch.dtype):
-        self._folder, self._key, self.dtype = folder, key, dtype
+    def __init__(self, folder: Path, key: str):
+        self._folder, self._key = folder, key
         self._waiting: list[Tensor] = []
         self._written = time.monotonic()
         self.rows = sum(len(part) for part in self._read())
 
     def add(self, features: Tensor) -> None:
         """Append rows. They are written once enough rows wait, or by `flush`."""
-        self._waiting.append(features.to(self.dtype))
+        self._waiting.append(features)
         waiting = sum(map(len, self._waiting))
         if waiting >= PART_ROWS or time.monotonic() - self._written >= PART_SECONDS:
             self.flush()

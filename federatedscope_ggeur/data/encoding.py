@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -41,10 +38,8 @@ from .encoders import (
 from .extraction import (
     ExtractionSettings,
     UnreadableError,
-    extract,
     unreadable,
     warn_of_dark_grey,
-    warn_of_several_classes,
 )
 from .images.layout import ImageDataSet, ImageReader, Images
 from .processes import Processes
@@ -75,20 +70,19 @@ class EncodingSettings:
 
 @dataclass(frozen=True)
 class Pending:
-    """The number of images that a run must embed first, and the time for it.
+    """The number of images that a run must embed first.
 
     Parameters
     ----------
     images, total : int
         The number of images that are not in the cache, and the number of all images.
-    seconds : float or None
-        About how long embedding these images takes, measured on one batch. None if the
-        encoder's weights are not on this machine.
+    has_weights : bool
+        Whether the encoder's weights are on this machine.
     """
 
     images: int
     total: int
-    seconds: float | None
+    has_weights: bool
 
 
 def find_images(
@@ -215,32 +209,9 @@ class Encoding:
         known = self._known is not None and self._is_known_encoder(self._known)
         here = self._stamp is None or self._stamp.get("weights", "") is not None
         if not (known or here):  # building the encoder would fetch its weights
-            return Pending(total, total, None)
-        missing = [self._entry(*part)[1].missing(part[2]) for part in parts]
-        if not any(missing):
-            return None
-        seconds = None
-        if here:
-            largest = max(range(len(parts)), key=missing.__getitem__)
-            seconds = sum(missing) * self._seconds_an_image(parts[largest][2])
-        return Pending(sum(missing), total, seconds)
-
-    def _seconds_an_image(self, images: Images) -> float:
-        """Seconds for one image, measured on one batch after the processes have
-        started.
-
-        If there are few images, all of them are measured.
-        """
-        settings, rows = self.settings.extraction, []
-        batches = extract(self._encoder, images, settings)
-        times = [time.perf_counter()]
-        with closing(batches):
-            for features in islice(batches, 2):
-                times.append(time.perf_counter())
-                rows.append(len(features))
-        if len(images) > 2 * settings.batch_size:
-            return (times[-1] - times[-2]) / rows[-1]
-        return (times[-1] - times[0]) / sum(rows)
+            return Pending(total, total, here)
+        missing = sum(self._entry(*part)[1].missing(part[2]) for part in parts)
+        return Pending(missing, total, here) if missing else None
 
     def _entry(self, domain: str, split: str, images: Images) -> tuple[str, Entry]:
         """The path of an entry inside the cache folder, and the entry itself."""
@@ -275,7 +246,7 @@ class Encoding:
                 self._processes,
             )
             features = made.features
-            warn_of_several_classes(images, f"{domain} ({split})")
+
             self.extracted += made.rows
             self.seconds += made.seconds
         return features, SplitRecord(file, entry.key, len(features))

@@ -5,13 +5,11 @@ Find images that cannot be loaded, and equal files in different classes.
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -171,11 +169,6 @@ def _nothing(image: Image.Image) -> None:
     """Drop an image that could be loaded."""
 
 
-def _digest(image: Image.Image) -> str:
-    size = f"{image.mode} {image.size};".encode()
-    return hashlib.sha256(size + image.tobytes()).hexdigest()
-
-
 def _checked(
     first: int, fetch: Callable[[], Tensor], encoder: Encoder, images: Images
 ) -> Tensor:
@@ -307,7 +300,6 @@ def _workers(chunk: _Chunk, settings: ExtractionSettings, tasks: int) -> int:
 
 logger = get_logger(__name__)
 
-_FEW = 5
 #: So many images are looked at for their range of grey.
 _READ = 50
 
@@ -332,34 +324,6 @@ def unreadable(
     return DataError(Lines(lines))
 
 
-def in_several_classes(images: Images) -> list[list[str]]:
-    """Groups of files with equal bytes and different labels, as lists of keys."""
-    if images.paths is None:
-        return []
-    groups = [list(range(len(images)))]
-    # Sizes are compared first, so that only files of the same size are read.
-    for feature in (_size, _digest_of_file):
-        parts: dict[tuple, list[int]] = {}
-        for number, group in enumerate(groups):
-            for row in group:
-                parts.setdefault((number, feature(images.paths[row])), []).append(row)
-        groups = [g for g in parts.values() if len({*images.labels[g].tolist()}) > 1]
-    return [[images.keys[row] for row in group] for group in groups]
-
-
-def warn_of_several_classes(images: Images, what: str) -> None:
-    """Warn of equal files in several classes: at most one of their labels is right."""
-    groups = in_several_classes(images)
-    if groups:
-        logger.warning(
-            "%s: %d files are equal to a file of another class, e.g. %s; only one of "
-            "their labels can be right",
-            what,
-            sum(map(len, groups)),
-            shown(groups[0][:_FEW]),
-        )
-
-
 def warn_of_dark_grey(images: Images, what: str, grey_bits: int) -> None:
     """Warn of 16-bit grey images that need fewer than `grey_bits`: nearly black ones.
 
@@ -382,11 +346,3 @@ def warn_of_dark_grey(images: Images, what: str, grey_bits: int) -> None:
             setting("encoder.grey_bits"),
             bits,
         )
-
-
-def _size(path: str) -> int:
-    return Path(path).stat().st_size
-
-
-def _digest_of_file(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

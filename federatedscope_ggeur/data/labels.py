@@ -257,18 +257,12 @@ def _check_class_numbers(held: np.ndarray, where: str) -> None:
         )
     missing = sorted(set(range(largest + 1)).difference(held.tolist()))
     if missing:
-        why = (
-            "labels must count from 0, but these start at 1"
-            if missing == [0]
-            else "labels must count from 0 without gaps"
-        )
         logger.warning(
-            "%s: no row has the label %s (%s). The %d labels that occur are the names "
-            "of the classes, and class number 0 is '%s'. Number the labels anew, or "
-            "name all classes in class_names.txt or by class_names",
+            "%s: no row has the label %s. The %d labels that occur are the names of "
+            "the classes, and class number 0 is '%s'. Number the labels from 0 without "
+            "gaps, or name all classes in class_names.txt or by class_names",
             where,
             listed(list(map(str, missing)), 5),
-            why,
             len(held),
             held[0],
         )

@@ -105,9 +105,6 @@ class Manifest:
     registries : tuple of Registry
         Further registries of parts with settings ``ggeur.<name>.*``.
     prepares : Preparation, optional
-    several_seeds : str
-        The module whose function ``study_text`` makes the text of a file that runs a
-        config with several seeds. It takes the config, settings over it, and seeds.
     doctor : str
         The module whose function ``report`` returns further lines of ``ggeur doctor``.
     only_totals : str
@@ -126,7 +123,6 @@ class Manifest:
     public: Mapping[str, str] = field(default_factory=dict)
     registries: tuple[Registry, ...] = ()
     prepares: Preparation | None = None
-    several_seeds: str = ""
     doctor: str = ""
     only_totals: str = ""
 

@@ -93,18 +93,6 @@ class TrainingSet(NamedTuple):
         return self.features[self.order], self.labels[self.order]
 
 
-class _Tensors(NamedTuple):
-    features: Tensor
-    labels: Tensor
-    weights: Tensor | None = None
-
-
-class _OfTensors(NamedTuple):
-    number: int
-    domain: str
-    train: LabelledRows
-
-
 #: What a client begins with; it is replaced and never changed.
 #: The name of a one-shot head among states.
 _PERSONAL = "personal"
@@ -121,12 +109,9 @@ class Client:
 
     Parameters
     ----------
-    number : int
-        The client's data index, from 1. It is part of the seed of every draw.
-    domain : str
-    features : Tensor of shape (n, D), float32
-        The client's training embeddings; n = 0 is allowed.
-    labels : Tensor of shape (n,), int64
+    held : Held
+        Its number is the client's data index, from 1, and part of the seed of every
+        draw. It may have no rows.
     settings : RoleSettings
     memory : MemoryBudget
         The memory budget that all clients of a process share.
@@ -182,26 +167,7 @@ class Client:
         "states",
     )
 
-    def __init__(
-        self,
-        number: int,
-        domain: str,
-        features: Tensor,
-        labels: Tensor,
-        settings: RoleSettings,
-        memory: MemoryBudget,
-    ):
-        held = _OfTensors(number, domain, _Tensors(features, labels))
-        self._set_up(held, settings, memory)
-
-    @classmethod
-    def of(cls, held: Held, settings: RoleSettings, memory: MemoryBudget) -> Client:
-        """The client that holds `held`."""
-        client = cls.__new__(cls)
-        client._set_up(held, settings, memory)
-        return client
-
-    def _set_up(self, held: Held, settings: RoleSettings, memory: MemoryBudget) -> None:
+    def __init__(self, held: Held, settings: RoleSettings, memory: MemoryBudget):
         self._held, self.settings, self.memory = held, settings, memory
         modules = memory.modules(settings.task, settings.training.device)
         self.model, self.scored_model = modules.model, modules.scored_model

@@ -12,10 +12,9 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import PluginError, setting
+from federatedscope_ggeur.errors import PluginError
 from federatedscope_ggeur.settings import (
     check_function,
     is_number,
@@ -25,7 +24,7 @@ from federatedscope_ggeur.settings import (
 )
 
 from .base import Method
-from .contexts import LinearCorrection, LocalContext, LocalHooks, Specs, TensorSpec
+from .contexts import LinearCorrection, LocalContext, LocalHooks, TensorSpec
 
 
 def checked(part: type[Method]) -> type[Method]:
@@ -90,17 +89,9 @@ class _Returned:
             like.dtype,
         ):
             raise self.refuse(f"must return {wanted}, but returned {_kind(tensor)}")
-        self.finite(what, tensor)
-
-    def finite(self, what: str, tensor: Tensor) -> None:
-        if not torch.isfinite(tensor).all():
-            raise self.refuse(
-                f"made {what} with NaN or infinity from finite input. Correct the "
-                f"hook; or, if training diverges, lower {setting('optimizer.lr')}"
-            )
 
     def tensors(self, found: Any, what: str = "tensors") -> None:
-        """Refuse a value unless it is a dict of finite tensors."""
+        """Refuse a value unless it is a dict of tensors."""
         if not isinstance(found, Mapping):
             raise self.refuse(
                 f"must return a dict of {what}, but returned {_kind(found)}"
@@ -111,23 +102,6 @@ class _Returned:
                     f"must return a dict of {what}, but '{name}' in it is "
                     f"{_kind(tensor)}"
                 )
-            self.finite(f"'{name}'", tensor)
-
-    def declared(self, found: Any, specs: Specs, by: str) -> None:
-        """Refuse tensors to send unless the method's function `by` declares them."""
-        self.tensors(found, "tensors to send")
-        if found.keys() != specs.keys():
-            raise self.refuse(
-                f"sends {sorted(found)}, but {by} of the method names {sorted(specs)}; "
-                "return the name and the TensorSpec of each tensor there"
-            )
-        for name, spec in specs.items():
-            tensor = found[name]
-            if tensor.dtype != spec.dtype or not _fits(tensor, spec):
-                raise self.refuse(
-                    f"sends '{name}' as {_kind(tensor)}, but {by} of the method says "
-                    f"{spec.dtype} of shape {spec.shape}"
-                )
 
 
 def _kind(found: object) -> str:
@@ -135,13 +109,6 @@ def _kind(found: object) -> str:
     if isinstance(found, Tensor):
         return f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
     return kind_of(found)
-
-
-def _fits(tensor: Tensor, spec: TensorSpec) -> bool:
-    shape = tuple(tensor.shape)
-    return len(shape) == len(spec.shape) and all(
-        wanted in (None, length) for wanted, length in zip(spec.shape, shape)
-    )
 
 
 # Checks of `Method`'s hooks. Each returns None, or a value that replaces the result.
@@ -158,11 +125,6 @@ def _shapes(returned: _Returned, model) -> None:
 
 def _dict(returned: _Returned, *given) -> None:
     returned.tensors(returned.found)
-
-
-def _init_upload(returned: _Returned, features, labels, context: LocalContext) -> None:
-    specs = returned.method.init_upload_shapes(context.model)
-    returned.declared(returned.found, specs, "init_upload_shapes")
 
 
 def _eval_params(returned: _Returned, context: LocalContext) -> None:
@@ -245,11 +207,10 @@ def _loss(returned: _Returned, context, model, *given) -> None:
             f"must return one number, a tensor of shape (), but returned "
             f"{_kind(found)}; take its mean over the batch"
         )
-    returned.finite("a loss", found)
 
 
-def _add_correction(returned: _Returned, context, params, gradient: Tensor) -> None:
-    returned.finite("corrections", gradient)
+def _anything(returned: _Returned, *given) -> None:
+    """A hook that changes its argument returns nothing."""
 
 
 def _perturb(returned: _Returned, context, params: Tensor, gradient) -> None:
@@ -258,15 +219,14 @@ def _perturb(returned: _Returned, context, params: Tensor, gradient) -> None:
 
 def _finish(returned: _Returned, context: LocalContext, outcome) -> None:
     upload, state = returned.pair("(tensors to send, tensors to keep)")
-    specs = returned.method.upload_shapes(context.model)
-    returned.declared(upload, specs, "upload_shapes")
+    returned.tensors(upload, "tensors to send")
     returned.tensors(state, "tensors to keep as state")
 
 
 _CHECKS: dict[str, Callable] = {
     "init_upload_shapes": _shapes,
     "upload_shapes": _shapes,
-    "init_upload": _init_upload,
+    "init_upload": _dict,
     "aggregate_init": _dict,
     "local": _local,
     "eval_params": _eval_params,
@@ -282,7 +242,7 @@ _LOCAL_CHECKS: dict[str, tuple[tuple[str, ...], Callable]] = {
     "transform": (("features", "labels"), _transform),
     "objective": (("model", "features", "labels"), _loss),
     "loss_term": (("model", "batch"), _loss),
-    "add_correction": (("params", "gradient"), _add_correction),
+    "add_correction": (("params", "gradient"), _anything),
     "perturb": (("params", "gradient"), _perturb),
     "finish": (("outcome",), _finish),
 }

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from federatedscope_ggeur.errors import ConfigError, DataError, listed, setting, shown
+from federatedscope_ggeur.errors import DataError, listed, setting, shown
 
 from .records import (
     AbsentClasses,
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 
 _MOST_FINDINGS = 10  # findings that are written out
+#: So many evaluated rounds make the final score.
+_LAST = 5
 
 
 def record_lines(record: Round0 | RoundRecord) -> list[str]:
@@ -60,7 +62,7 @@ def _personal_line(found: PersonalRecord) -> str:
     kappa = "infinite" if found.kappa is None else f"{found.kappa:g}"
     return (
         f"clients' own heads: AVG {percent(found.avg)}% on their own test rows (kappa "
-        f"{kappa}, prior {found.prior}; {percent(found.uniform)}% with all classes "
+        f"{kappa}; {percent(found.uniform)}% with all classes "
         "counted alike)"
     )
 
@@ -312,16 +314,15 @@ def summarise(
     rounds: Sequence[RoundRecord],
     round0: Round0 | None = None,
     calibrated: RoundRecord | None = None,
-    last: int = 5,
     kept: Kept | None = None,
     pooled: PooledRows | None = None,
     scaling: TemperatureScaling | None = None,
 ) -> Final:
     """The final score of a run: the score of the head that the run leaves.
 
-    A head trained in rounds scores, on each domain, the mean over the last evaluated
-    rounds. A calibrated head and a head in closed form are scored once, and that score
-    counts.
+    A head trained in rounds scores, on each domain, the mean over the last five
+    evaluated rounds, or over all if there are fewer. A calibrated head and a head in
+    closed form are scored once, and that score counts.
 
     Parameters
     ----------
@@ -331,23 +332,14 @@ def summarise(
         The bytes and seconds of round 0 count in the totals.
     calibrated : RoundRecord, optional
         The bytes and seconds of the calibration count, too.
-    last : int
-        The number of evaluated rounds to average; all rounds if there are fewer.
     kept : Kept, optional
         Which head the run leaves, if there was a choice.
     pooled : PooledRows, optional
         Pooled rows count as sent.
     scaling : TemperatureScaling, optional
         The bytes and seconds of temperature scaling count, too.
-
-    Raises
-    ------
-    ConfigError
-        `last` is below 1.
     """
-    if last < 1:
-        raise ConfigError(f"last must be at least 1, got {last}")
-    used = [record for record in rounds if record.evaluated][-last:]
+    used = [record for record in rounds if record.evaluated][-_LAST:]
     closed_form = round0.closed_form if round0 is not None else None
     personal = round0.personal if round0 is not None else None
     every = (*rounds, round0, closed_form, personal, calibrated, scaling)

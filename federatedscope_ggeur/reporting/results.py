@@ -207,7 +207,6 @@ class Results:
         return model.probabilities(logits).numpy()
 
     @plain_torch()
-    @plain_torch()
     def logits(self, features: Any, clients: Any = None, exact: bool = False) -> Any:
         """The logits of each class: float32 Tensor of shape [n, C].
 

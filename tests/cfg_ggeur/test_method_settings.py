@@ -134,10 +134,6 @@ class TestSwitches:
         ("method", "switch"),
         [
             ("fedavg", "fedprox"),
-            ("fedavg", "fedopt"),
-            ("scaffold", "fedprox"),
-            ("scaffold", "fedopt"),
-            ("fedprox", "fedopt"),
             ("fedopt", "fedprox"),
         ],
     )
@@ -166,14 +162,9 @@ class TestSwitches:
         ("scaffold", "train.optimizer.maximize", [True]),
         ("scaffold", "train.optimizer.momentum", [1.0]),
         ("scaffold", "train.optimizer.lr", [0]),
-        ("moon", "ggeur.moon.mu", [-1]),
-        ("moon", "ggeur.moon.temperature", [0]),
         ("feddyn", "ggeur.feddyn.alpha", [0, -1, "1e999"]),
         ("fedavgm", "ggeur.fedavgm.momentum", [-0.1, 1]),
         ("fedavgm", "ggeur.fedavgm.lr", [0]),
-        ("fedproto", "ggeur.fedproto.strength", [-1]),
-        ("fedntd", "ggeur.fedntd.beta", [-1]),
-        ("fedntd", "ggeur.fedntd.temperature", [0]),
         ("fedopt", "fedopt.optimizer.type", ["RMSprop"]),
         ("fedopt", "fedopt.optimizer.lr", [-1]),
         ("fedopt", "fedopt.optimizer.momentum", [1, -0.1, True, "x"]),
@@ -213,27 +204,26 @@ def test_scaffold_refuses_adam(rewritten):
         load_config(path, ["ggeur.base_method", "scaffold"])
 
 
-def documented() -> dict[str, list[str]]:
-    """The settings of each method in the table of the paper's values."""
+#: Table 9 of the GGEUR paper; `fedopt` with the momentum that docs/methods.md gives.
+PAPER = {
+    "scaffold": {"server_lr": 0.25},
+    "moon": {"mu": 1.0, "temperature": 0.5},
+    "feddyn": {"alpha": 0.5},
+    "fedopt": {"type": "SGD", "lr": 0.5, "momentum": 0.9},
+    "fedproto": {"strength": 2.0},
+    "fedntd": {"beta": 1.0, "temperature": 1.0},
+}
+
+
+@pytest.mark.parametrize("method", PAPER)
+def test_the_papers_values_are_defaults_or_stand_in_the_docs(quickstart, method):
     text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
-    table = text.partition("\n## The paper's values\n")[2]
-    rows = re.findall(r"^\| `(\w+)` \| `(.+)` \|$", table, re.MULTILINE)
-    return {method: settings.split() for method, settings in rows}
-
-
-def test_the_lines_of_the_documentation_are_taken(quickstart):
-    found = {}
-    for method, settings in documented().items():
-        cfg = load_config(quickstart, ["ggeur.base_method", method, *settings])
-        found[method] = part_settings(cfg, base_method(cfg))
-    assert found == {
-        "scaffold": {"server_lr": 0.25},
-        "moon": {"mu": 1.0, "temperature": 0.5},
-        "feddyn": {"alpha": 0.5},
-        "fedopt": {"type": "SGD", "lr": 0.5, "momentum": 0.9},
-        "fedproto": {"strength": 2.0},
-        "fedntd": {"beta": 1.0, "temperature": 1.0},
-    }
+    part = text.partition("\n## The paper's values\n\n")[2].partition("\n\n")[0]
+    lines = re.findall(rf"`((?:ggeur\.)?{method}\..+?)`", part)
+    assert bool(lines) == (method in ("scaffold", "fedopt"))
+    words = [word for line in lines for word in line.split()]
+    cfg = load_config(quickstart, ["ggeur.base_method", method, *words])
+    assert part_settings(cfg, base_method(cfg)).items() >= PAPER[method].items()
 
 
 class TestAugmentations:
@@ -272,18 +262,6 @@ class TestAugmentations:
         assert settings.role.of(SetSettings).augmentation.steps == ()
         assert type(settings.role.task.method.parts["base"]) is Moon
 
-    def test_a_setting_out_of_range_is_refused(self, quickstart):
-        for key, value in (
-            ("fedmix.weight", 1),
-            ("fedmix.batch_size", 0),
-            ("fedgen.alpha", -1),
-            ("fedgen.batch_size", 1),
-            ("fedgen.lr", 0),
-            ("fedfa.probability", 1.5),
-        ):
-            with pytest.raises(ConfigError, match=rf"ggeur\.{key}: "):
-                load_config(quickstart, [f"ggeur.{key}", str(value)])
-
     @pytest.mark.parametrize("added", AUGMENTATIONS)
     def test_a_run_without_training_is_refused(self, quickstart, added):
         chosen = ["ggeur.augmentation", added, "ggeur.closed_form", "ncm"]
@@ -307,11 +285,6 @@ class TestFedMixBesideClassStatistics:
         message = rf"{key}: must be .*fedmix.*min_samples 2.*single rows.*min_samples"
         with pytest.raises(ConfigError, match=message):
             load_config(quickstart, [*self.MIX, "2", *asks])
-
-    def test_both_are_named(self, quickstart):
-        asks = [word for _, words in self.ASKS for word in words]
-        with pytest.raises(ConfigError, match=r"(?s)calibrate: must .*init: must "):
-            load_config(quickstart, [*self.MIX, "5", *asks])
 
     @pytest.mark.parametrize(("key", "asks"), ASKS)
     def test_is_allowed_without_one_and_beside_other_augmentations(

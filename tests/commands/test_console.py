@@ -226,14 +226,6 @@ def test_a_bug_keeps_its_traceback_and_the_rounds(short, break_off):
     assert f"to go on once the cause is mended: cd {Path.cwd()} && ggeur --cfg" in log
 
 
-def test_an_error_before_the_rounds_is_in_the_log(short, monkeypatch):
-    monkeypatch.setattr(console.Run, "describe", lambda run: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        main(short)
-    assert "ERROR failed after 0 of 3 rounds" in (RUN / "log.txt").read_text()
-    assert not (RUN / "results.json").exists()
-
-
 @pytest.mark.slow
 def test_the_command_that_is_told_goes_on_to_the_same_end(
     short, break_off, capsys, monkeypatch, tmp_path
@@ -368,13 +360,6 @@ def test_the_console_shows_from_a_level_on(
     assert bool(shown.err) == bool(told)
     assert shown.out.count("STD") == 1, "the table is printed, not logged"
     assert "round 1 of 3: AVG" in (RUN / "log.txt").read_text()
-
-
-@pytest.mark.slow
-def test_unnamed_experiments_are_named_as_fs_names_them(short):
-    assert main([*short, "expname", "", "expname_tag", "mine"]) == 0
-    (folder,) = Path("exp").iterdir()
-    assert folder.name == "ggeur_ggeur_head_on_embeddings@ggeur_lr0.1_lstep1_mine"
 
 
 @pytest.mark.slow

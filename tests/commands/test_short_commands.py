@@ -12,9 +12,7 @@ import pytest
 from own_process import PATIENCE, program
 from pictures import write_images
 
-import federatedscope_ggeur
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.doctor import diagnose
 from federatedscope_ggeur.data.encoders import ENCODERS, register_encoder
 
 # ``ggeur --cfg FILE``: what is read of the command line.
@@ -25,12 +23,6 @@ def test_wrong_settings_exit_with_1_and_no_traceback(capsys):
     error = capsys.readouterr().err
     assert error.startswith("error:")
     assert "no.such" in error
-
-
-@pytest.mark.parametrize("before", [[], ["seed", "1"]])
-def test_a_key_without_a_value_is_named(capsys, before):
-    assert main(["--cfg", "ggeur_quickstart.yaml", *before, "ggeur.steps"]) == 1
-    assert "error: 'ggeur.steps' has no value" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", "no/missing.yaml", "x" * 5000])
@@ -161,11 +153,6 @@ class TestImages:
     ):
         said = dry_run(*settings)
         assert said.startswith("72 of 72 images are not in the cache ")
-        assert re.search(
-            r"^embedding them takes about \S+ (s|min|h), estimated from one batch$",
-            said,
-            re.M,
-        )
         assert "the run," not in said
         words = ["embed", "--cfg", str(quickstart), *map(str, settings)]
         assert main(words) == 0
@@ -296,13 +283,6 @@ def test_it_says_what_is_missing_and_how_to_get_it(report, monkeypatch):
     shown = report(status=1)
     assert "MISSING matplotlib" in shown
     assert "pip install matplotlib" in shown
-
-
-def test_lines_come_one_by_one():
-    version = next(diagnose())[0]
-    assert version.startswith(
-        f"federatedscope_ggeur {federatedscope_ggeur.__version__}"
-    )
 
 
 def start(tmp_path, torch: str) -> subprocess.Popen:

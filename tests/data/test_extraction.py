@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import threading
 import time
 from dataclasses import replace
@@ -26,9 +25,6 @@ from federatedscope_ggeur.data import (
     build_encoder,
     embed_data,
     extract,
-)
-from federatedscope_ggeur.data.extraction import (
-    in_several_classes,
 )
 from federatedscope_ggeur.data.images import IMAGE_READERS, Images
 from federatedscope_ggeur.data.images.folder import read_image_folder
@@ -217,24 +213,6 @@ def test_where_nothing_is_left_it_is_an_error(tree, settings, broken):
     with pytest.raises(DataError, match=r"cannot be loaded") as caught:
         embed_data(TYPE, str(tree), settings)
     assert "To go on without" not in str(caught.value)
-
-
-def test_the_same_file_in_two_classes_is_counted(tree, settings, caplog):
-    domain, *_ = sorted(path for path in tree.iterdir() if path.is_dir())
-    one, other, *_ = sorted(domain.iterdir())
-    first, second = sorted(one.iterdir())[:2]
-    shutil.copy(first, one / f"again{first.suffix}")  # of one class: nobody's mistake
-    shutil.copy(second, other / f"twice{second.suffix}")
-    groups = in_several_classes(read_image_folder(tree).domains[0].train)
-    pair = f"{one}/{second.name}", f"{other}/twice{second.suffix}"
-    assert groups == [[path[len(str(tree)) + 1 :] for path in pair]]
-    for _ in range(2):  # said while images are embedded, and not by a full cache
-        embed_data(TYPE, str(tree), settings)
-        said = caplog.text
-        caplog.clear()
-        if "embedding" in said or "files are" in said:
-            assert f"{domain.name} (train): 2 files are equal to a file of" in said
-    assert "files are equal" not in said
 
 
 def test_grey_of_12_bits_is_named_and_then_scaled(tmp_path, settings, caplog):

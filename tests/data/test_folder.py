@@ -126,11 +126,6 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
         ({"features": None}, r"lacks the array 'features'.*\['labels'\]"),
         ({"labels": None}, r"lacks the array 'labels'.*\['features'\]"),
         ({"features": np.zeros(10)}, r"'features' must have the shape.*\[10\]"),
-        ({"labels": np.zeros((10, 1), int)}, r"'labels' must have the shape \[n\]"),
-        ({"labels": np.zeros(9, int)}, r"10 rows.*9.*same length"),
-        ({"labels": np.arange(10) / 2}, r"'labels' must hold whole numbers, but row 1"),
-        ({"labels": np.zeros(10, complex)}, r"'labels' must hold whole numbers or nam"),
-        ({"labels": np.full((10, 1), "cat")}, r"'labels' must have the shape \[n\]"),
         ({"labels": np.arange(10) - 9}, r"negative label -9 in row 0"),
         ({"labels": np.full(10, 10**12)}, r"largest label is 1000000000000"),
         ({"features": np.full((10, 2), "x")}, r"'features' must hold real numbers"),
@@ -358,8 +353,7 @@ def test_shapes_and_users_that_do_not_fit(tmp_path, changes, message):
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        ([1, 2, 3, 1, 2, 3], "these start at 1"),
-        ([0, 2, 5, 0, 2, 5], "no row has the label 1, 3, 4 (labels must count from 0"),
+        ([0, 2, 5, 0, 2, 5], "no row has the label 1, 3, 4. The 3 labels that occur"),
         ([0, 1, 2, 0, 1, 2], ""),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 from by_numpy import server_changes
-from federations import WORLDS, check
+from federations import EVERY_WORLD, check
 
 from federatedscope_ggeur.methods import FedAvgM
 
@@ -15,7 +15,6 @@ def fedavgm(d, state):
     return -LR * state["v"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("world", EVERY_WORLD)
 def test_the_weights_are_those_of_numpy(world):
     check(FedAvgM(MOMENTUM, LR), server_changes(fedavgm), world)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from by_numpy import sgd
-from federations import WORLDS, check, check_server_mean
+from federations import EVERY_WORLD, check, check_server_mean
 
 from federatedscope_ggeur.methods import FedDyn
 
@@ -31,8 +31,7 @@ def oracle(world):
     return after
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("world", EVERY_WORLD)
 def test_the_weights_are_those_of_numpy(world):
     check(FedDyn(ALPHA), oracle, world, atol=1e-6)
 

@@ -2,7 +2,7 @@
 
 import pytest
 from by_numpy import train_all
-from federations import WORLDS, check
+from federations import EVERY_WORLD, check
 
 from federatedscope_ggeur.methods import FedProx
 
@@ -22,7 +22,6 @@ def oracle(world):
     return after
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("world", EVERY_WORLD)
 def test_the_weights_are_those_of_numpy(world):
     check(FedProx(MU), oracle, world)

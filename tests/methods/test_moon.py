@@ -46,8 +46,7 @@ def oracle(world):
     return after
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", FEW_WORLDS.values(), ids=FEW_WORLDS)
+@pytest.mark.parametrize("world", FEW_WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(Moon(MU, TEMPERATURE), oracle, world)
 

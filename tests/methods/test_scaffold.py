@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from by_numpy import MOMENTUM, RATE, sgd
-from federations import WORLDS, check, check_server_mean, federate
+from federations import EVERY_WORLD, check, check_server_mean, federate
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
@@ -39,8 +39,7 @@ def oracle(world):
     return after
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("world", EVERY_WORLD)
 def test_the_weights_are_those_of_numpy(world):
     check(Scaffold(SERVER_LR), oracle, world)
 

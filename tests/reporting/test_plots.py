@@ -1,4 +1,4 @@
-"""None"""
+"""The curve of a run, and pictures in the format that is asked for."""
 
 from __future__ import annotations
 

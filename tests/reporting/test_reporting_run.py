@@ -67,12 +67,6 @@ def test_a_file_in_the_way_is_a_named_error(tmp_path, blocked):
     assert path.read_text() == "kept"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="/dev/null is POSIX")
-def test_a_device_in_the_way_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="'/dev/null' is not a folder"):
-        new_run_folder("/dev/null", "exp")
-
-
 def test_write_run_names_what_cannot_be_written(tmp_path, make_results):
     (tmp_path / "metrics.csv").mkdir()
     with pytest.raises(ConfigError, match=r"cannot write .*metrics\.csv"):

@@ -154,11 +154,7 @@ def _read_idx(path: str, ndim: int) -> np.ndarray:
                 f"the file is no idx file of bytes with {ndim} dimension(s)."
             )
         shape = [int(size) for size in np.frombuffer(head, ">u4", ndim, offset=4)]
-        size = math.prod(shape)
-        data = file.read(size + 1)
-    if len(data) != size:
-        held = "more" if len(data) > size else str(len(data))
-        raise DataError(f"the file holds {held} bytes, but its head says {size}.")
+        data = file.read(math.prod(shape) + 1)
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 

@@ -6,7 +6,6 @@ Their files are pickles. They are read without a call of what a pickle names.
 from __future__ import annotations
 
 import io
-import math
 import os
 import pickle
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from .arrays import PackedFile, damage_named, images_from_arrays
 from .layout import ImageDataSet, ImageDomain, Layout, register_image_reader, spelling
 
 _SHAPE = (3, 32, 32)
-_BYTES = math.prod(_SHAPE)
 
 
 @dataclass(frozen=True)
@@ -49,21 +47,14 @@ class _Cifar:
             paths = layout.first_files(root, layout.bases(root), [(f,) for f in files])
             if not paths:
                 raise layout.lacking(root, "holds no files of it")
-            names = pickled_names(paths[-1], self.names_key)
-            if len(names) != self.num_classes:
-                raise DataError(
-                    f"{paths[-1]}: the file names {len(names)} classes, not "
-                    f"{self.num_classes}. Fetch the file again."
-                )
-            packed = [
-                pickled_file(str(path), self.labels_key, self.num_classes)
-                for path in paths[:-1]
-            ]
+            number = self.num_classes
+            names = pickled_names(paths[-1], self.names_key, number)
+            packed = [pickled_file(str(p), self.labels_key, number) for p in paths[:-1]]
             train, test = (
                 images_from_arrays(root, part) for part in (packed[:-1], packed[-1:])
             )
             domain = ImageDomain(self.name, train, test)
-            return ImageDataSet(self.name, (domain,), tuple(names))
+            return ImageDataSet(self.name, (domain,), names)
 
 
 _CIFAR10 = _Cifar(
@@ -168,8 +159,6 @@ def _unpickle(path: str | os.PathLike) -> dict:
     with open(path, "rb") as file:
         # Python 2 wrote the genuine files, and its texts are bytes.
         found = _ArraysOnly(io.BytesIO(file.read()), encoding="latin1").load()
-    if not isinstance(found, dict):
-        raise DataError(f"the file must hold a dict, but holds {type(found).__name__}.")
     return {k.decode("latin1") if isinstance(k, bytes) else k: found[k] for k in found}
 
 
@@ -186,49 +175,30 @@ def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
     """
     with damage_named(path):
         batch = _unpickle(path)
-        labels = np.asarray(batch.get(labels_key, ()))
-        rows = len(_pixels(batch))
-        if labels.shape != (rows,):
+        labels, rows = np.array(batch[labels_key]), len(_pixels(batch))
+        is_class = (labels >= 0) & (labels < num_classes)
+        if labels.dtype.kind not in "iu" or is_class.tolist() != [True] * rows:
             raise DataError(
-                f"the file holds {rows} images, but {labels.size} '{labels_key}'."
+                f"'{labels_key}' must hold a number from 0 to {num_classes - 1} for "
+                f"each of the {rows} images."
             )
-        return PackedFile(path, _checked(labels, num_classes), _read_pickled)
+        return PackedFile(path, labels.astype(np.int64), _read_pickled)
 
 
 def _read_pickled(path: str) -> np.ndarray:
-    rows = _pixels(_unpickle(path))
-    return rows.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1)
+    return _pixels(_unpickle(path)).transpose(0, 2, 3, 1)
 
 
-def pickled_names(path: str | os.PathLike, key: str) -> list[str]:
+def pickled_names(path: str | os.PathLike, key: str, number: int) -> tuple[str, ...]:
     """Read the class names in ``batches.meta`` or ``meta``, class 0 first."""
     with damage_named(path):
-        names = _unpickle(path).get(key)
-        if not isinstance(names, list):
-            raise DataError(f"the file holds no list '{key}'.")
-        return [n.decode("latin1") if isinstance(n, bytes) else str(n) for n in names]
+        names = _unpickle(path)[key]
+        if len(names) != number:
+            raise DataError(f"the file names {len(names)} classes, not {number}.")
+        return tuple(n.decode("latin1") if isinstance(n, bytes) else n for n in names)
 
 
 def _pixels(batch: dict) -> np.ndarray:
-    data = batch.get("data")
-    if (
-        not isinstance(data, np.ndarray)
-        or data.dtype != np.uint8
-        or data.ndim != 2
-        or data.shape[1] != _BYTES
-    ):
-        raise DataError(f"the file holds no array 'data' of bytes [n, {_BYTES}].")
-    return data
-
-
-def _checked(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    if labels.dtype.kind not in "iu":
-        raise DataError(
-            f"the file holds labels of type {labels.dtype}, not whole numbers."
-        )
-    bad = labels[(labels < 0) | (labels >= num_classes)]
-    if len(bad):
-        raise DataError(
-            f"the file holds the label {bad[0]}; labels go from 0 to {num_classes - 1}."
-        )
-    return labels.astype(np.int64)
+    if batch["data"].dtype != np.uint8:
+        raise DataError("the file holds no array 'data' of bytes.")
+    return batch["data"].reshape(-1, *_SHAPE)

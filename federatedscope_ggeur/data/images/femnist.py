@@ -126,32 +126,16 @@ def _users(data: bytes) -> Iterator[_User]:
         return b'"x": %d' % (len(pixels) - 1)
 
     content = json.loads(_PIXELS.sub(taken_out, data))
-    names = content.get("users") if isinstance(content, dict) else None
-    held = content.get("user_data") if isinstance(content, dict) else None
-    if not isinstance(names, list) or not isinstance(held, dict):
-        raise DataError(
-            "the file must hold a list 'users' and a mapping 'user_data' with all of "
-            "them, as LEAF's files do."
-        )
-    if len(set(map(str, names))) < len(names):
+    names, held = content["users"], content["user_data"]
+    if len(set(names)) < len(names):
         raise DataError("the list 'users' names a user twice.")
     for name in names:
-        own = held.get(name) if isinstance(name, str) else None
-        if not isinstance(own, dict) or not {"x", "y"} <= own.keys():
-            raise DataError(f"'user_data' has no 'x' and 'y' of user '{name}'.")
-        if not isinstance(own["x"], int):
-            raise DataError(f"'x' of user '{name}' must be rows of numbers.")
-        yield _User(name, _labels(name, own["y"]), pixels[own["x"]])
-
-
-def _labels(user: str, labels: object) -> np.ndarray:
-    if not isinstance(labels, list) or not all(
-        type(label) is int and 0 <= label < len(CLASSES) for label in labels
-    ):
-        raise DataError(
-            f"'y' of user '{user}' must be whole numbers from 0 to {len(CLASSES) - 1}."
-        )
-    return np.array(labels, dtype=np.int64)
+        labels = held[name]["y"]
+        if not all(type(c) is int and 0 <= c < len(CLASSES) for c in labels):
+            last = len(CLASSES) - 1
+            raise DataError(f"'y' of user '{name}' must be numbers from 0 to {last}.")
+        place = held[name]["x"]
+        yield _User(name, np.array(labels, dtype=np.int64), pixels[place])
 
 
 def _read_pixels(path: str) -> np.ndarray:
@@ -161,18 +145,15 @@ def _read_pixels(path: str) -> np.ndarray:
 
 
 def _grey(user: _User) -> np.ndarray:
-    wanted = (len(user.labels), _SIDE**2)
-    rows = json.loads(user.pixels)
-    if [len(row) if isinstance(row, list) else 0 for row in rows] != (
-        [wanted[1]] * wanted[0]
-    ):
+    wanted = len(user.labels), _SIDE**2
+    values = np.array(json.loads(user.pixels), dtype=np.float32)
+    if not wanted[0]:
+        values = values.reshape(wanted)
+    if values.shape != wanted or not ((values >= 0) & (values <= 1)).all():
         raise DataError(
             f"'x' of user '{user.name}' must be {wanted[0]} rows of {wanted[1]} "
-            "numbers, one row for each label in 'y'."
+            "numbers between 0 and 1, one row for each label in 'y'."
         )
-    values = np.array(rows, dtype=np.float32).reshape(wanted)
-    if not ((values >= 0) & (values <= 1)).all():
-        raise DataError(f"'x' of user '{user.name}' must lie between 0 and 1.")
     return np.rint(values * 255).astype(np.uint8).reshape(-1, _SIDE, _SIDE)
 
 

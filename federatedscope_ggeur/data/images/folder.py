@@ -180,26 +180,15 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
         )
     found: Files = {}
     passed_over: Counter[str] = Counter()
-    ignored = []
     for path in classes:
         name = naming(path.name)
-        if name is None:
-            ignored.append(path.name)
-        elif name in found:
+        if name in found:
             raise DataError(
                 f"{path}: the class '{name}' has a second folder, "
                 f"'{Path(found[name][0]).parent.name}'. Keep one of them."
             )
-        else:
+        if name is not None:
             found[name] = image_files(path, passed_over)
-    if ignored:
-        logger.info(
-            "%s: %d folder(s) are ignored, because they are no classes of this data "
-            "set: %s",
-            folder,
-            len(ignored),
-            shown(ignored),
-        )
     if passed_over:
         counts = ", ".join(f"{n} {suffix}" for suffix, n in sorted(passed_over.items()))
         logger.warning(
@@ -234,11 +223,6 @@ def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[s
     suffixes = [os.path.splitext(name)[1].lower() for name in names if name[0] != "."]
     if passed_over is not None:
         passed_over.update(suffix for suffix in suffixes if suffix in NOT_READ)
-    skipped = len(names) - len(found)
-    if skipped:
-        logger.debug(
-            "%s: %d file(s) are ignored, because they are no images", folder, skipped
-        )
     if not found:
         raise DataError(
             f"{folder}: the folder has no image files, only {len(names)} other "
@@ -410,12 +394,7 @@ class OfficialLists:
             image that the other list names, too.
         """
         if domain.test is not None:
-            logger.info(
-                "%s: the lists are not used, because %s has its own split",
-                self.layout.name,
-                domain.folder,
-            )
-            return domain
+            return domain  # it has its own split
         there = {
             f"{name}/{Path(path).name}": (name, path)
             for name, files in domain.train.items()
@@ -445,14 +424,6 @@ class OfficialLists:
             raise DataError(
                 f"{self.folder}: {len(both)} image(s) are in both {files}, e.g. "
                 f"'{min(both)}'. Restore the lists."
-            )
-        unused = len(there) - len(listed[0]) - len(listed[1])
-        if unused:
-            logger.info(
-                "%s: %d image(s) of %s are in no list",
-                self.layout.name,
-                unused,
-                domain.name,
             )
         train, test = (by_class(there[key] for key in sorted(part)) for part in listed)
         return DomainFiles(domain.name, domain.folder, train, test)

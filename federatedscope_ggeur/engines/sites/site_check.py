@@ -19,7 +19,6 @@ from federatedscope_ggeur.data import find_pending, find_reader
 from federatedscope_ggeur.errors import ConfigError, GGEURError, listed
 from federatedscope_ggeur.federation.advice import better_threshold, withheld_text
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
-from federatedscope_ggeur.progress import duration_text
 from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
 
 from .site_folder import Site
@@ -85,12 +84,10 @@ def _pending(cfg) -> SiteFinding | None:
         return None
     many = f"{pending.images} of {pending.total} images are not embedded yet"
     embed = "embed them: ggeur embed --cfg FILE"
-    if pending.seconds is None:
+    if not pending.has_weights:
         missing = "the encoder's weights are not on this machine"
         return SiteFinding("data", f"{many}, and {missing}; fetch and {embed}", True)
-    return SiteFinding(
-        "data", f"{many}, about {duration_text(pending.seconds)}; {embed}"
-    )
+    return SiteFinding("data", f"{many}; {embed}")
 
 
 def _withheld(held: Holdings, settings: RunSettings) -> SiteFinding:

@@ -6,7 +6,7 @@ Runs all attacks on a run, and gives the verdict.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -67,7 +67,7 @@ class Numbers(NamedTuple):
     losses: Tensor
 
 
-def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a13(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A13, by the server: subtract known rows from hits and log-losses.
 
     The rest is due to withheld rows. The attack assumes that the server knows all
@@ -84,18 +84,18 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """
     answered = sorted(set(seen.hits) | set(seen.log_losses))
     if not answered or seen.left_out is None or seen.form is None:
-        yield nothing(
-            "A13", "server", "rows", "no client reports scores of heads on its rows"
-        )
-        return
+        return [
+            nothing(
+                "A13", "server", "rows", "no client reports scores of heads on its rows"
+            )
+        ]
     withheld = {
         k: truth.counts(k) * (seen.uploads[k].counts == 0)
         for k in answered
         if k in seen.uploads
     }
     if not any(counts.any() for counts in withheld.values()):
-        yield nothing("A13", "server", "rows", "no client has a withheld class")
-        return
+        return [nothing("A13", "server", "rows", "no client has a withheld class")]
     known = _Known(seen, truth)
     rng = np.random.default_rng(truth.seed)
     ranks: list[int] = []
@@ -115,15 +115,14 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
             ranks.append(_rank(scores[here].numpy(), own[here].numpy(), rng))
             chances.append(int(own[here].sum()) / int(here.sum()))
     if not ranks:
-        yield untried("A13", "server", "rows", "the time ran out")
-        return
+        return [untried("A13", "server", "rows", "the time ran out")]
     notes = []
     if explained:
         notes.append(f"the numbers of {explained} clients contain no withheld row")
     if asked < len(withheld):
         notes.append(f"{asked} of {len(withheld)} clients tried")
     what, among = "withheld classes", "the known rows of its class"
-    yield reidentified("A13", what, ranks, chances, among, notes=notes)
+    return [reidentified("A13", what, ranks, chances, among, notes=notes)]
 
 
 def likely(
@@ -319,10 +318,9 @@ def audit_run(
     attacks: Iterable[str] = tuple(ATTACKS),
 ) -> list[AttackResult]:
     """Run each attack for at most `seconds`, and return the findings."""
-    found = []
-    for name in attacks:
-        found += list(ATTACKS[name](seen, truth, Clock(seconds)))
-    return found
+    return [
+        one for name in attacks for one in ATTACKS[name](seen, truth, Clock(seconds))
+    ]
 
 
 def self_audit(
@@ -362,7 +360,7 @@ class Verdict:
 
     @classmethod
     def of(
-        cls, findings: Iterable[AttackResult], level: str, adversary: str
+        cls, findings: Sequence[AttackResult], level: str, adversary: str
     ) -> Verdict:
         by: dict[str, list[str]] = {}
         for one in findings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ class HeadUpdate:
     bias: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass
 class Transcript:
     """The decoded messages of a run.
 
@@ -102,22 +102,22 @@ class Transcript:
     """
 
     role: RoleSettings
-    uploads: Mapping[int, Statistics] = field(default_factory=dict)
+    uploads: dict[int, Statistics] = field(default_factory=dict)
     summed: Statistics | None = None
     counts: Tensor | None = None
     geometry: Geometry | None = None
-    prototypes: Mapping[int, Prototypes] = field(default_factory=dict)
+    prototypes: dict[int, Prototypes] = field(default_factory=dict)
     space: Space = field(default_factory=lambda: Space.raw(1))
-    replies: Mapping[int, PrepareReply] = field(default_factory=dict)
+    replies: dict[int, PrepareReply] = field(default_factory=dict)
     trains: bool = False
-    updates: Mapping[int, tuple[HeadUpdate, ...]] = field(default_factory=dict)
+    updates: dict[int, tuple[HeadUpdate, ...]] = field(default_factory=dict)
     head: tuple[Tensor, Tensor] | None = None
     head_classes: tuple[int, ...] = ()
     left_out: LeaveOneOut | None = None
-    hits: Mapping[int, HitCounts] = field(default_factory=dict)
+    hits: dict[int, HitCounts] = field(default_factory=dict)
     loss_query: LossQuery | None = None
-    log_losses: Mapping[int, LogLosses] = field(default_factory=dict)
-    domains: Mapping[int, str] = field(default_factory=dict)
+    log_losses: dict[int, LogLosses] = field(default_factory=dict)
+    domains: dict[int, str] = field(default_factory=dict)
     lied: Lied | None = None
     noisy: NoisyStatistics | None = None
 
@@ -268,7 +268,7 @@ class Clock:
         return time.monotonic() > self._until
 
 
-Attack = Callable[[Transcript, Truth, Clock], Iterable[AttackResult]]
+Attack = Callable[[Transcript, Truth, Clock], list[AttackResult]]
 
 
 def nothing(attack: str, observer: str, level: str, why: str, **more) -> AttackResult:

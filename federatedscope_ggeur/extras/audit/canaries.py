@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +31,7 @@ def canaries(
     clients: int,
     runs: int = 1000,
     made_by: ReleasePlan | None = None,
-) -> Iterable[AttackResult]:
+) -> list[AttackResult]:
     """Attack many runs of the noise mechanism; half of them have one more row.
 
     This row, the canary, changes the release as much as one row can. The attacker knows
@@ -70,26 +69,30 @@ def canaries(
         if honest == 1
         else "the server and its colluders"
     )
+    found = []
     for alarms in ALARMS:
         rate, low = hit_rate(scores[True], scores[False], alarms, len(ALARMS))
         # An upper bound of the true rate of false alarms, if the runs show `alarms`.
         false = alarms * runs
         most = float(stats.beta.ppf(0.95, false + 1, runs - false))
         limit = float(stats.norm.sf(stats.norm.isf(most) - mu))
-        yield AttackResult(
-            "D1",
-            who,
-            f"canaries found at {100 * alarms:g}% false alarms, of {runs}",
-            rate,
-            low=low,
-            high=1.0,
-            chance=alarms,
-            limit=limit,
-            level="dp",
-            passed=low <= limit,
-            tried=runs,
-            note=f"mu {mu:.3f}",
+        found.append(
+            AttackResult(
+                "D1",
+                who,
+                f"canaries found at {100 * alarms:g}% false alarms, of {runs}",
+                rate,
+                low=low,
+                high=1.0,
+                chance=alarms,
+                limit=limit,
+                level="dp",
+                passed=low <= limit,
+                tried=runs,
+                note=f"mu {mu:.3f}",
+            )
         )
+    return found
 
 
 def _scores(

@@ -169,7 +169,7 @@ def _canaries(cfg) -> list[AttackResult]:
 
     run = Run(cfg)
     settings = run.settings.role.of(NoiseSettings)
-    return list(canaries(settings, len(run.held.numbers)))
+    return canaries(settings, len(run.held.numbers))
 
 
 def _own(cfg, number: int, seconds: float) -> list[AttackResult]:

@@ -9,8 +9,6 @@ Sigma``, rank n - 1). Its rows are ``x_i = mu + F^T u_i`` with ``|u_i|^2 = 1 - 1
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from scipy.optimize import least_squares, linprog
@@ -38,15 +36,14 @@ _LEVEL = "membership"
 Scores = list[tuple[np.ndarray, np.ndarray]]
 
 
-def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a2(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A2, by the server: test whether a known row is in one client's statistics.
 
     If row x is a member, ``x - mu`` lies in the span of the scatter. Without a scatter,
     the attack uses the distance of x from the mean.
     """
     if not seen.uploads:
-        yield nothing("A2", "server", _LEVEL, "no client sends its own statistics")
-        return
+        return [nothing("A2", "server", _LEVEL, "no client sends its own statistics")]
     scores: Scores = []
     for k, upload in seen.uploads.items():
         pooled = None if upload.content == "class" else _inverse_of(upload)
@@ -60,17 +57,16 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
             if upload.content == "class":
                 inverse = _inverse(upload.factor(c).double())
             scores.append(_scored(inverse, upload.means[c], inside, outside))
-    yield _finding("A2", "server", scores)
+    return [_finding("A2", "server", scores)]
 
 
-def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a3(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A3, by client 1: test known rows with the shapes that the server sent.
 
     It works like A2, with any class mean that the client knows.
     """
     if seen.geometry is None or not seen.geometry.shapes:
-        yield nothing("A3", "client", _LEVEL, "the server sends no shapes")
-        return
+        return [nothing("A3", "client", _LEVEL, "the server sends no shapes")]
     k = min(truth.clients)
     scores: Scores = []
     for c, shape in seen.geometry.shapes.items():
@@ -86,16 +82,15 @@ def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
         )
         there = [seen.space.features(rows) for rows in (members, outside)]
         scores.append(_scored(_inverse(factor), centre, *there))
-    yield _finding("A3", f"client {k}", scores)
+    return [_finding("A3", f"client {k}", scores)]
 
 
-def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a8(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A8, by client 1: test rows by their distance to the received prototypes."""
     k = min(truth.clients)
     got = seen.prototypes.get(k)
     if got is None or not len(got.labels):
-        yield nothing("A8", "client", _LEVEL, "the server sends no prototypes")
-        return
+        return [nothing("A8", "client", _LEVEL, "the server sends no prototypes")]
     if got.counts is not None:
         got = of_the_others(got, *truth.clients[k], seen.space)
     scores: Scores = []
@@ -107,22 +102,20 @@ def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
             there = [seen.space.features(rows) for rows in parts]
             near = [cosine(rows, anchors).max(dim=1).values.numpy() for rows in there]
             scores.append((near[0], near[1]))
-    yield _finding("A8", f"client {k}", scores)
+    return [_finding("A8", f"client {k}", scores)]
 
 
-def a10(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a10(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A10, by the server: test rows by their leverage in the sums over all clients."""
     if seen.noisy is not None:
         from .released import a10_of_release  # for which the extra is needed
 
-        yield from a10_of_release(seen, truth, clock)
-        return
+        return a10_of_release(seen, truth, clock)
     held = seen.summed
     if held is None:
         parts = list(seen.uploads.values())
         if not parts or parts[0].content == "means":
-            yield nothing("A10", "server", _LEVEL, "no scatter is known")
-            return
+            return [nothing("A10", "server", _LEVEL, "no scatter is known")]
         held = sum((part.to("pooled") for part in parts[1:]), parts[0].to("pooled"))
     inverse = _inverse_of(held)
     scores: Scores = []
@@ -130,7 +123,7 @@ def a10(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
         inside, outside = truth.of_class(c)
         if len(inside) and len(outside) and not clock.is_over:
             scores.append(_scored(inverse, held.means[c], inside, outside))
-    yield _finding("A10", "server", scores, "of sums over all clients")
+    return [_finding("A10", "server", scores, "of sums over all clients")]
 
 
 def _finding(
@@ -199,29 +192,28 @@ def _known_mean(seen: Transcript, truth: Truth, k: int, c: int) -> Tensor | None
 _MOST_ROWS, _MOST_BY_NORM = 40, 4
 
 
-def a1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a1(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A1: compute non-negative rows, which are vertices of a polytope.
 
     The polytope is ``{u : mu + F^T u >= 0}``. A row with enough zeros is one of its
     vertices, since each zero makes a constraint tight.
     """
-    yield from _attacked("A1", seen, truth, clock, _MOST_ROWS, by_vertices)
+    return _attacked("A1", seen, truth, clock, _MOST_ROWS, by_vertices)
 
 
-def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a1b(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A1b: solve for the rows of a class if all rows have length 1.
 
     The known length gives n - 1 more equations, enough for up to n = 4 rows.
     """
-    yield from _attacked("A1b", seen, truth, clock, _MOST_BY_NORM, by_norms)
+    return _attacked("A1b", seen, truth, clock, _MOST_BY_NORM, by_norms)
 
 
-def _attacked(name, seen, truth, clock, most, solve) -> Iterator[AttackResult]:
+def _attacked(name, seen, truth, clock, most, solve) -> list[AttackResult]:
     targets = dict(_targets(seen, most))
     if not targets:
         why = f"no client sends the mean and covariance of up to {most} rows"
-        yield nothing(name, "server", "rows", why)
-        return
+        return [nothing(name, "server", "rows", why)]
     found = tried = classes = 0
     for pair in drawn_classes({p: n for p, (n, _, _) in targets.items()}, truth.seed):
         if clock.is_over:
@@ -232,7 +224,7 @@ def _attacked(name, seen, truth, clock, most, solve) -> Iterator[AttackResult]:
         classes += 1
         found += matched(solve(mean, factor, n, clock, truth.seed), rows)
     note = f"{classes} of {len(targets)} classes" if classes < len(targets) else ""
-    yield recovered(name, "server", found, tried, clock, note)
+    return [recovered(name, "server", found, tried, clock, note)]
 
 
 def _targets(seen: Transcript, most: int):

@@ -17,7 +17,6 @@ Masks hide the lie. Signed keys do not help, because the liar is a member.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -142,7 +141,7 @@ def _few(truth: Truth, k: int, least: int) -> list[int]:
     return torch.nonzero((others > 0) & (others < least)).flatten().tolist()
 
 
-def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a11(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A11, by one lying client: subtract the invented rows from class means.
 
     The means are those that the server sent, or are computed from the head.
@@ -150,24 +149,20 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     if seen.noisy is not None:
         from .released import a11_of_release  # for which the extra is needed
 
-        yield from a11_of_release(seen, truth, clock)
-        return
+        return a11_of_release(seen, truth, clock)
     as_liar = {"adversary": LYING}
     if not has_secure_sums(seen.role.demands):
         why = "the audit tries a lying client only with secure sums"
-        yield untried("A11", "one client", "rows", why, **as_liar)
-        return
+        return [untried("A11", "one client", "rows", why, **as_liar)]
     if seen.lied is None:
         why = "the other clients hold enough rows of every class"
-        yield nothing("A11", "one client", "rows", why, **as_liar)
-        return
+        return [nothing("A11", "one client", "rows", why, **as_liar)]
     claim, lied = seen.lied.claim, seen.lied.seen
     observer, what = f"client {claim.liar}", "means of few rows of others known"
     few = len(_few(truth, claim.liar, seen.role.min_samples))
     if lied is None:
         note = f"refused: {seen.lied.refusal}"
-        yield counted("A11", observer, what, 0, few, note=note, **as_liar)
-        return
+        return [counted("A11", observer, what, 0, few, note=note, **as_liar)]
     x, y = truth.clients[claim.liar]
     said = spoken_of(claim, y)
     clients = {**truth.clients, claim.liar: (x[said], y[said])}
@@ -178,7 +173,8 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     means = {**by_covariance(lied, owner), **by_means(lied, owner)}
     if not means.keys() & set(owner.few):
         why = "the server sent neither class means nor a head made from them"
-        yield nothing("A11", observer, "rows", why, **as_liar)
-        return
+        return [nothing("A11", observer, "rows", why, **as_liar)]
     note = f"it claims {int(claim.rows.sum())} rows that nobody has"
-    yield counted("A11", observer, what, owner.known(means), few, note=note, **as_liar)
+    return [
+        counted("A11", observer, what, owner.known(means), few, note=note, **as_liar)
+    ]

@@ -5,7 +5,7 @@ A4 and A5: find rows and classes from a client's first updates of the head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -42,9 +42,7 @@ _FEW = 4
 _WHO = "everyone who sees the release"
 
 
-def a10_of_release(
-    seen: Transcript, truth: Truth, clock: Clock
-) -> Iterator[AttackResult]:
+def a10_of_release(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A10, a matched filter: score a row by its fit to the noisy sums of the release.
 
     These are the sum of its class and the second moment.
@@ -58,12 +56,10 @@ def a10_of_release(
             members.append(_fit(release, c, inside))
             others.append(_fit(release, c, outside))
     scores = np.concatenate(members), np.concatenate(others)
-    yield membership("A10", _WHO, *scores, note="a matched filter on the release")
+    return [membership("A10", _WHO, *scores, note="a matched filter on the release")]
 
 
-def a11_of_release(
-    seen: Transcript, truth: Truth, clock: Clock
-) -> Iterator[AttackResult]:
+def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A11, by server and one client: subtract the client's rows from the release.
 
     Lying gains them nothing, because they know the contribution of an invented row.
@@ -75,23 +71,24 @@ def a11_of_release(
     who = f"the server and client {k}"
     if not least[k]:
         why = f"of every class the other clients have no row or more than {_FEW} rows"
-        yield nothing("A11", who, "rows", why, adversary=LYING)
-        return
+        return [nothing("A11", who, "rows", why, adversary=LYING)]
     own = _sums(release, *truth.clients[k])
     rest = [(x, y) for j, (x, y) in truth.clients.items() if j != k]
     there = sum((_sums(release, *held) for held in rest), torch.zeros_like(own))
     guesses = (release.sums - own)[least[k]]
     near = torch.diagonal(cosine(guesses, there[least[k]]))
-    yield counted(
-        "A11",
-        who,
-        "means of few rows of others known",
-        int((near > RECOVERED).sum()),
-        len(near),
-        note=f"median cosine {float(near.median()):.2f}, largest "
-        f"{float(near.max()):.2f}; the guesses contain the client's own noise",
-        adversary=LYING,
-    )
+    return [
+        counted(
+            "A11",
+            who,
+            "means of few rows of others known",
+            int((near > RECOVERED).sum()),
+            len(near),
+            note=f"median cosine {float(near.median()):.2f}, largest "
+            f"{float(near.max()):.2f}; the guesses contain the client's own noise",
+            adversary=LYING,
+        )
+    ]
 
 
 def _few(truth: Truth, k: int) -> list[int]:
@@ -127,7 +124,7 @@ _MOST_ROWS = 4
 _MOST_CLASSES = 400
 
 
-def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a4(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A4, by the server: the weights of a class with few rows move along these rows.
 
     The attack finds, among all known rows, the row nearest to the direction in which
@@ -143,8 +140,7 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     that the server sent for step 2.
     """
     if not seen.updates:
-        yield _without_updates("A4", seen, "rows")
-        return
+        return [_without_updates("A4", seen, "rows")]
     known = _Known(seen, truth)
     most = max(_MOST_ROWS, seen.role.min_samples - 1)
     sizes = {
@@ -155,8 +151,7 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     }
     if not sizes:
         why = f"no client has a class of up to {most} rows"
-        yield nothing("A4", "server", "rows", why)
-        return
+        return [nothing("A4", "server", "rows", why)]
     found, ranks, chances = 0, [], []
     for k, c in drawn_classes(sizes, truth.seed, _MOST_CLASSES):
         if clock.is_over:
@@ -167,13 +162,12 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
         ranks.append(known.rank(moved[-1], own, _sent(seen, k, c)))
         chances.append(sizes[k, c] / int((known.labels == c).sum()))
     if not ranks:
-        yield untried("A4", "server", "rows", "the time ran out")
-        return
+        return [untried("A4", "server", "rows", "the time ran out")]
     few = len(ranks) < len(sizes)
     notes = [f"{len(ranks)} of {len(sizes)} classes tried"] if few else []
     what = f"classes of up to {most} rows"
     among = str(len(known.labels))
-    yield reidentified("A4", what, ranks, chances, among, found, notes)
+    return [reidentified("A4", what, ranks, chances, among, found, notes)]
 
 
 def guesses(updates: Sequence[HeadUpdate], c: int, absent: Tensor) -> Tensor:
@@ -237,27 +231,27 @@ def _without_updates(attack: str, seen: Transcript, level: str) -> AttackResult:
     return nothing(attack, "server", level, "nothing is trained")
 
 
-def a5(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a5(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A5, by the server: biases rise for the classes that a client holds."""
     if not seen.updates:
-        yield _without_updates("A5", seen, "")
-        return
+        return [_without_updates("A5", seen, "")]
     held, absent = [], []
     for k, updates in seen.updates.items():
         inside = truth.counts(k) > 0
         held += updates[0].bias[inside].tolist()
         absent += updates[0].bias[~inside].tolist()
     if not held or not absent:
-        yield nothing("A5", "server", "", "every client holds every class")
-        return
+        return [nothing("A5", "server", "", "every client holds every class")]
     value, low, high = auc(np.array(held), np.array(absent))
-    yield AttackResult(
-        attack="A5",
-        observer="server",
-        figure="AUC of held classes",
-        value=value,
-        low=low,
-        high=high,
-        chance=0.5,
-        tried=len(held),
-    )
+    return [
+        AttackResult(
+            attack="A5",
+            observer="server",
+            figure="AUC of held classes",
+            value=value,
+            low=low,
+            high=high,
+            chance=0.5,
+            tried=len(held),
+        )
+    ]

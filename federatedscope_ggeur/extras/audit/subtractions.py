@@ -8,7 +8,7 @@ the others have fewer rows than the threshold, the server must not reveal mu.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ _MOST_UNKNOWN = 600
 F64 = torch.float64
 
 
-def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a9(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A9, with two clients: each computes the other's counts by subtraction.
 
     The audit has only one run, so it cannot compare runs with different clients.
@@ -45,8 +45,7 @@ def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     geometry = seen.geometry
     if len(truth.clients) != 2 or geometry is None or geometry.pooled:
         why = "there are more than two clients, or no shapes of classes"
-        yield nothing("A9", "client", "rows", why)
-        return
+        return [nothing("A9", "client", "rows", why)]
     k, other = sorted(truth.clients)
     right = tried = 0
     for c, shape in geometry.shapes.items():
@@ -55,9 +54,8 @@ def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
             own = int(seen.uploads[k].counts[c]) if k in seen.uploads else 0
             right += shape.rank + 1 - own == int(seen.uploads[other].counts[c])
     if not tried:
-        yield nothing("A9", f"client {k}", "rows", "every shape is of full rank")
-        return
-    yield counted("A9", f"client {k}", "the other's counts", right, tried)
+        return [nothing("A9", f"client {k}", "rows", "every shape is of full rank")]
+    return [counted("A9", f"client {k}", "the other's counts", right, tried)]
 
 
 class Owner:
@@ -177,23 +175,23 @@ class Owner:
         return sum(self.is_right(c, guess) for c, guess in guesses.items())
 
 
-def s1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def s1(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """S1, by every client: use means that the server sent, or a head made of means."""
 
-    yield from _by_every_client("S1", seen, truth, clock, by_means)
+    return _by_every_client("S1", seen, truth, clock, by_means)
 
 
-def s2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def s2(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """S2, by every client: compute class means from a head and the pooled shape.
 
     It is ``mu = A V``, with the weights V of the head and the covariance A of the
     shape. Without a shape, the scatter of the client's own rows replaces A.
     """
 
-    yield from _by_every_client("S2", seen, truth, clock, by_covariance)
+    return _by_every_client("S2", seen, truth, clock, by_covariance)
 
 
-def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def s3(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """S3, by a client that lacks at most one row of each class: use only the head.
 
     The covariance is estimated from the client's rows and the rows guessed so far.
@@ -206,10 +204,10 @@ def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
             return {}
         return _rows_that_fit(seen, owner, owner.scatter, clock)
 
-    yield from _by_every_client("S3", seen, truth, clock, guesses)
+    return _by_every_client("S3", seen, truth, clock, guesses)
 
 
-def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def s4(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """S4, by a client that alone holds more classes than dimensions: use only the head.
 
     ``V_c mu_c' = mu_c V_c'`` holds, up to a part that all classes share.
@@ -230,7 +228,7 @@ def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
         centre = centre.mean(dim=0)
         return {c: from_centre(c) + centre for c in seen.head_classes}
 
-    yield from _by_every_client("S4", seen, truth, clock, guesses)
+    return _by_every_client("S4", seen, truth, clock, guesses)
 
 
 def by_means(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
@@ -304,25 +302,24 @@ def _rows_that_fit(
     return {c: held[c] for c in few}
 
 
-def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[AttackResult]:
+def _by_every_client(attack, seen, truth, clock, guesses) -> list[AttackResult]:
     """Make one finding over all clients, for the classes that each nearly owns."""
     who, form = "every client", seen.form
     if seen.noisy is not None:
-        yield nothing(attack, who, "rows", "the server sends only noisy sums: see A11")
-        return
+        return [
+            nothing(attack, who, "rows", "the server sends only noisy sums: see A11")
+        ]
     owners = [Owner(seen, truth, number) for number in truth.clients]
     if not any(owner.few for owner in owners):
-        yield nothing(attack, who, "rows", "no client owns nearly all rows of a class")
-        return
+        return [
+            nothing(attack, who, "rows", "no client owns nearly all rows of a class")
+        ]
     if attack != "S1" and seen.head is None:
-        yield nothing(attack, who, "rows", "the server sends no one-shot head")
-        return
+        return [nothing(attack, who, "rows", "the server sends no one-shot head")]
     if attack != "S1" and form is not None and form.NEEDS == "means":
-        yield nothing(attack, who, "rows", "the head is made only of means, see S1")
-        return
+        return [nothing(attack, who, "rows", "the head is made only of means, see S1")]
     if not isinstance(form, _ATTACKED[attack]):
-        yield untried(attack, who, "rows", "there is no such attack on this head")
-        return
+        return [untried(attack, who, "rows", "there is no such attack on this head")]
     right = tried = reached = 0
     for owner in owners:
         if clock.is_over or not owner.few:
@@ -333,10 +330,9 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[AttackResu
         right += owner.known(found)
     if tried and not reached:
         why = f"the server sent nothing about {tried} classes that a client nearly owns"
-        yield nothing(attack, who, "rows", why)
-        return
+        return [nothing(attack, who, "rows", why)]
     note = f"the attack had a guess for {reached}"
-    yield counted(attack, who, "others' means known", right, tried, note=note)
+    return [counted(attack, who, "others' means known", right, tried, note=note)]
 
 
 def _shift(owner: Owner, centred: Tensor) -> Tensor | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
@@ -12,14 +10,15 @@ from federatedscope_ggeur.geometry import TotalSizes
 from .base import AttackResult, Clock, Transcript, Truth, counted, nothing, untried
 
 
-def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a6(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A6, by a client: the rank of a class's shape is its number of rows minus one."""
     geometry = seen.geometry
     if geometry is None or geometry.pooled or not geometry.shapes:
-        yield nothing(
-            "A6", "client", "rows", "the server sends no shape of a single class"
-        )
-        return
+        return [
+            nothing(
+                "A6", "client", "rows", "the server sends no shape of a single class"
+            )
+        ]
     told = _rows_of_classes(seen, truth)
     right = tried = 0
     for c, shape in geometry.shapes.items():
@@ -27,9 +26,10 @@ def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
             tried += 1
             right += shape.rank + 1 == int(told[c])
     if not tried:
-        yield nothing("A6", "client", "rows", "every shape is of full rank")
-        return
-    yield counted("A6", "client", "classes whose rows are known exactly", right, tried)
+        return [nothing("A6", "client", "rows", "every shape is of full rank")]
+    return [
+        counted("A6", "client", "classes whose rows are known exactly", right, tried)
+    ]
 
 
 def _rows_of_classes(seen: Transcript, truth: Truth) -> torch.Tensor:
@@ -38,15 +38,14 @@ def _rows_of_classes(seen: Transcript, truth: Truth) -> torch.Tensor:
     return sum((upload.counts for upload in seen.uploads.values()), zero)
 
 
-def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a7(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A7, by the server: compute the number of withheld rows from a client's weight.
 
     The number is the weight minus the number of rows in the client's statistics.
     """
     if not seen.uploads or not seen.replies:
         why = "no client sends both its own statistics and an aggregation weight"
-        yield nothing("A7", "server", "rows", why)
-        return
+        return [nothing("A7", "server", "rows", why)]
     right = tried = 0
     for k, reply in seen.replies.items():
         if k not in seen.uploads:
@@ -57,8 +56,7 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
                 f"the attack cannot count rows with ggeur.weight: {seen.sets.weight} "
                 "and these sizes"
             )
-            yield untried("A7", "server", "rows", why)
-            return
+            return [untried("A7", "server", "rows", why)]
         tried += 1
         back = truth.counts(k) * (seen.uploads[k].counts == 0)
         # If there is any shape, step 1 fills every class up to one size.
@@ -67,7 +65,9 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
         right += guessed in ((int(filled.sum()), rest), (-1, int(back.sum())))
     if seen.sets.weight == "statistics":
         right = 0  # the weight counts only rows in the client's statistics
-    yield counted("A7", "server", "clients whose withheld rows are known", right, tried)
+    return [
+        counted("A7", "server", "clients whose withheld rows are known", right, tried)
+    ]
 
 
 def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
@@ -106,13 +106,16 @@ def _shaped(seen: Transcript) -> torch.Tensor:
     return there
 
 
-def a12(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
+def a12(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A12: report each exchange of a plugin as not tried, since no attack exists."""
     asked = plugin_exchanges(seen.role.demands)
     if not asked:
-        yield nothing("A12", "server", "rows", "the run has no exchange of a plugin")
+        why = "the run has no exchange of a plugin"
+        return [nothing("A12", "server", "rows", why)]
+    found = []
     for part in asked:
         why = f"the exchange {part.name} of a plugin reveals "
         why += part.REVEALS or "something that it does not declare"
         for level in ("rows", "membership"):
-            yield untried("A12", "server", level, why)
+            found.append(untried("A12", "server", level, why))
+    return found

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges import Request
@@ -59,7 +58,7 @@ def recorded(run: Run) -> Transcript:
 
 
 def _recorded(run: Run, rounds: int) -> Transcript:
-    recorder = _Recorder(run.engine)
+    recorder = _Recorder(run)
     run.engine.listen, run.engine.packs = recorder.note, True
     for record in run.engine.run():
         if getattr(record, "round", 0) >= rounds:
@@ -120,100 +119,72 @@ def truth_of(run: Run) -> Truth:
 
 
 class _Recorder:
-    def __init__(self, engine: EmbeddedEngine):
-        self._schema = engine.server.schema
-        self._engine, self.trains = engine, False
-        self.uploads: dict = {}
-        self.prototypes: dict = {}
-        self.replies: dict = {}
-        self.updates: dict = {}
-        self.domains: dict = {}
-        self.hits: dict = {}
-        self.log_losses: dict = {}
-        self.left_out = self.loss_query = None
-        self.geometry = self.head = None
-        self.space = Space.raw(engine.server.task.dim)
+    def __init__(self, run: Run):
+        self._engine = run.engine
+        space = Space.raw(run.engine.server.task.dim)
+        self._seen = Transcript(run.settings.role, space=space)
 
     def note(self, request: Request, replies: Mapping[int, tuple[bytes, ...]]) -> None:
         for k, parts in request.parts.items():
             self._note(request, k, parts, replies.get(k, ()))
 
     def _note(self, request: Request, k: int, parts, reply) -> None:
-        schema, server, kind = self._schema, self._engine.server, request.kind
+        seen, server, kind = self._seen, self._engine.server, request.kind
+        schema = server.schema
         decode = self._engine.coordinator.asking.decode
         answer = decode(request, k, reply) if reply else None
         if kind is STATISTICS:
-            self.uploads[k] = answer.statistics
-            self.domains[k] = answer.domain
+            seen.uploads[k] = answer.statistics
+            seen.domains[k] = answer.domain
         elif kind in (LEAVE_ONE_OUT, LOG_LOSSES):
             components, *query = parts
-            if components and self.left_out is None:
-                self.left_out = LeaveOneOut.from_bytes(components, schema)
+            if components and seen.left_out is None:
+                seen.left_out = LeaveOneOut.from_bytes(components, schema)
             if query:
-                self.loss_query = LossQuery.from_bytes(query[0], schema)
-            answers = self.log_losses if query else self.hits
+                seen.loss_query = LossQuery.from_bytes(query[0], schema)
+            answers = seen.log_losses if query else seen.hits
             answers[k] = answer
         elif kind is PREPARE:
             geometry, prototypes, space = parts
             if geometry:
-                self.geometry = Geometry.from_bytes(geometry, schema)
+                seen.geometry = Geometry.from_bytes(geometry, schema)
             if prototypes:
-                self.prototypes[k] = Prototypes.from_bytes(prototypes, schema)
+                seen.prototypes[k] = Prototypes.from_bytes(prototypes, schema)
             if space:
-                self.space = SpaceBroadcast.from_bytes(space, schema).space
-            self.replies[k] = answer
+                seen.space = SpaceBroadcast.from_bytes(space, schema).space
+            seen.replies[k] = answer
         elif kind is TRAIN and len(answer.params):
-            self.trains = True
+            seen.trains = True
             before = Broadcast.from_bytes(parts[0], schema)
             if isinstance(server.model, LinearHead):
                 moved = HeadUpdate(*_split(server.model, answer.params - before.params))
-                self.updates[k] = (*self.updates.get(k, ()), moved)
+                seen.updates[k] = (*seen.updates.get(k, ()), moved)
         elif kind is EVALUATE and request.round_number == 0:
             model = server.scored_model
             params = Broadcast.from_bytes(parts[0], server.task.schema(model)).params
             if isinstance(model, LinearHead):
-                self.head = _split(model, params)
+                seen.head = _split(model, params)
 
     def transcript(self, run: Run) -> Transcript:
-        server = self._engine.server
-        release, summed = server.merged.release, None
+        seen, server = self._seen, self._engine.server
+        find = self._engine.coordinator.find
         if has_secure_sums(server.settings.demands):
             from federatedscope_ggeur.extras.secure_sums.exchange import SumsExchange
 
-            summed = self._engine.coordinator.find(SumsExchange).summed
-        closed = run.history.round0.closed_form if run.history.round0 else None
-        classes: tuple[int, ...] = ()
-        if closed is not None:
+            summed = find(SumsExchange).summed
+            if summed is not None:
+                seen.summed, seen.counts = summed.statistics, summed.statistics.counts
+        if run.history.round0 and run.history.round0.closed_form is not None:
             form = server.settings.of(ClosedFormSettings).form
-            classes = tuple(release.for_head(form).classes)
-        noisy = None
+            seen.head_classes = tuple(server.merged.release.for_head(form).classes)
         if server.settings.demands.noisy:
             from federatedscope_ggeur.extras.differential_privacy.exchange import (
                 NoisyReleaseExchange,
             )
 
-            noisy = self._engine.coordinator.find(NoisyReleaseExchange).released
-            classes = tuple(noisy.classes)
-        return Transcript(
-            run.settings.role,
-            self.uploads,
-            None if summed is None else summed.statistics,
-            None if summed is None else summed.statistics.counts,
-            self.geometry,
-            self.prototypes,
-            self.space,
-            self.replies,
-            self.trains,
-            self.updates,
-            self.head,
-            classes,
-            self.left_out,
-            self.hits,
-            self.loss_query,
-            self.log_losses,
-            self.domains,
-            noisy=noisy,
-        )
+            seen.noisy = find(NoisyReleaseExchange).released
+            seen.head_classes = tuple(seen.noisy.classes)
+        return seen
 
 
 def _split(model: LinearHead, params: torch.Tensor):

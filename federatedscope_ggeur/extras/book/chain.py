@@ -32,7 +32,7 @@ from federatedscope_ggeur.files import safetensors_header
 from .grid import Grid, GridStatistics
 
 #: The kinds of changes.
-KINDS = ("begin", "join", "leave", "forget", "withdraw", "classes", "window", "choose")
+KINDS = ("begin", "join", "leave", "forget", "withdraw", "classes", "window")
 
 #: The names that `signed` adds.
 SIGNATURE = ("public_key", "signature")
@@ -149,9 +149,7 @@ def digest_of(value: Any) -> str:
 
 def new_key() -> bytes:
     """A new Ed25519 key: 32 bytes."""
-    import secrets
-
-    _primitives()
+    _primitives()  # says what to install
     return secrets.token_bytes(32)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.commands import add_labels_option, command_parser
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.printable import agrees, say
+from federatedscope_ggeur.printable import say
 
 _DAYS = {"d": 1, "w": 7, "y": 365}
 
@@ -44,12 +43,6 @@ def update(arguments: Sequence[str]) -> int:
         "52w or 1y",
     )
     what.add_argument(
-        "--choose",
-        action="store_true",
-        help="those in the book choose kind and strength by leaving out their rows, "
-        "which the data of the book's run must hold; the next change drops the choice",
-    )
-    what.add_argument(
         "--retrain",
         nargs="*",
         metavar="KEY VALUE",
@@ -61,12 +54,6 @@ def update(arguments: Sequence[str]) -> int:
         "--finish",
         action="store_true",
         help="finish a change that was interrupted; nothing else of a book does",
-    )
-    parser.add_argument(
-        "--yes",
-        action="store_true",
-        help="the folders of runs that an older release recorded are the book's: mark "
-        "them without asking",
     )
     parser.add_argument(
         "--rows", metavar="FILE", help="npz or csv of embeddings with labels"
@@ -84,23 +71,13 @@ def update(arguments: Sequence[str]) -> int:
     from .federation import Federation
 
     if options.finish:
-        book, said = Federation.finish(options.book)
-        for line in said:
+        for line in Federation.finish(options.book)[1]:
             say(line)
-        _mark_runs(book, options.yes)
         return 0
     book = Federation.load(options.book)
-    if book.is_unsigned:
-        _mark_runs(book, options.yes)
     if options.retrain is not None:
         return _retrain(book, options.retrain)
-    if options.choose:
-        from .runs import chosen_form
-
-        form = chosen_form(book)
-        change = book.choose(form)
-        say(f"chosen: {', '.join(f'{name} {value}' for name, value in form.items())}")
-    elif options.join is not None:
+    if options.join is not None:
         change = _join(book, options)
     elif options.withdraw is not None:
         rows = _rows(book, options.rows)
@@ -124,7 +101,6 @@ def head(arguments: Sequence[str]) -> int:
     """Write the head of some clients of a book."""
     parser = _book_parser("head")
     parser.add_argument("--clients", type=_numbers, metavar="1,4,5")
-    parser.add_argument("--domains", type=lambda t: t.split(","), metavar="A,B")
     parser.add_argument(
         "--out", required=True, metavar="FOLDER", help="a new folder for predict --run"
     )
@@ -132,7 +108,7 @@ def head(arguments: Sequence[str]) -> int:
     from .federation import Federation
 
     book = Federation.load(options.book)
-    clients = book.write_head(options.out, options.clients, options.domains)
+    clients = book.write_head(options.out, options.clients)
     say(f"the head of clients {', '.join(map(str, clients))} is in {options.out}")
     return 0
 
@@ -205,26 +181,6 @@ def _book_parser(name: str, more: str = "") -> argparse.ArgumentParser:
     parser = command_parser(name, more)
     parser.add_argument("book", metavar="BOOK", help="the book's folder")
     return parser
-
-
-def _mark_runs(book: Any, yes: bool) -> None:
-    """Ask whether recorded folders without a mark are the book's; mark them if so."""
-    runs = book.unmarked
-    if not runs:
-        return
-    say("the book records these places of runs, which have no mark of it:")
-    for run in runs:
-        say(f"  {run}")
-    say("Once they are marked, forgetting a client deletes there what the run wrote.")
-    if not yes and sys.stdin.isatty():
-        yes = agrees("Are they runs with this book?")
-    if yes:
-        book.mark(runs)
-        say("they are marked")
-    else:
-        say(
-            f"they stay unmarked; to mark them: ggeur update {book.path} --finish --yes"
-        )
 
 
 def _retrain(book: Any, settings: Sequence[str]) -> int:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from math import comb
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import torch
@@ -299,7 +299,6 @@ class BookExchange(Exchange):
             settings.grid.dim,
             settings.config,
             exponents=settings.grid.exponents,
-            min_samples=self.server.settings.min_samples,
             encoder=settings.encoder,
             given=settings.given,
             joining=[
@@ -327,7 +326,6 @@ class BookExchange(Exchange):
 
 #: A set of clients, ascending.
 Part = tuple[int, ...]
-Parts = Generator[tuple[Part, GridStatistics], None, None]
 
 #: More clients have too many sets for Shapley values.
 MOST_CLIENTS = 12
@@ -361,7 +359,7 @@ def worth(
     up to the accuracy of all clients minus the accuracy of chance.
 
     Threads work on several sets at once. The values do not depend on the number of
-    threads. The memory grows with the number of clients, not of sets.
+    threads.
 
     Raises
     ------
@@ -375,15 +373,14 @@ def worth(
     Shapley, "A value for n-person games", 1953.
     """
     features, labels = book.expected.labelled(rows, labels, how)
-    clients, size = book.clients, len(book.class_names)
+    clients = book.clients
     if not len(labels):
         raise ConfigError("worth needs rows with labels")
     if not clients:
         raise ConfigError("no client is in the book")
-    totals = {k: book.total([k]) for k in clients}
     whole, exact = tuple(clients), len(clients) <= MOST_CLIENTS
-    none = GridStatistics.empty(size, book.grid)
-    parts = _all_parts(totals, (), none) if exact else _largest_parts(totals, none)
+    sizes = range(0 if exact else len(whole) - 1, len(whole) + 1)
+    parts = [part for size in sizes for part in combinations(whole, size)]
     values = _accuracies(book, parts, features, labels)
     return [
         Worth(
@@ -395,56 +392,25 @@ def worth(
     ]
 
 
-def _all_parts(
-    totals: Mapping[int, GridStatistics], part: Part, total: GridStatistics
-) -> Parts:
-    """All sets that begin with `part`, each with the sum of its statistics.
-
-    Depth first, so that memory holds only one sum for each client of a set.
-    """
-    yield part, total
-    for k, own in totals.items():
-        if not part or k > part[-1]:
-            yield from _all_parts(totals, (*part, k), total + own)
-
-
-def _largest_parts(totals: Mapping[int, GridStatistics], none: GridStatistics) -> Parts:
-    """The set of all clients, and each set without one of them."""
-    whole = tuple(totals)
-    total = sum(totals.values(), none)
-    yield whole, total
-    for k, own in totals.items():
-        yield _without(whole, k), total - own
-
-
 def _accuracies(
-    book: Federation, parts: Parts, features: Tensor, labels: Tensor
+    book: Federation, parts: Sequence[Part], features: Tensor, labels: Tensor
 ) -> dict[Part, float]:
     """The accuracy of the head of each set of clients."""
-    threads = book.num_threads
-    workers = max(1, usable_cores() // threads)
-    found: dict[Part, float] = {}
-    taking = Lock()
+    everyone, threads = book.total(), book.num_threads
 
-    def work() -> None:
-        while True:
-            with taking:
-                taken = next(parts, None)
-            if taken is None:
-                return
-            part, total = taken
-            found[part] = _accuracy(book, total, features, labels)
+    def accuracy(part: Part) -> float:
+        gone = set(book.clients) - set(part)
+        if len(gone) < len(part):  # sums of whole numbers: both ways are exact
+            total = everyone - book.total(gone)
+        else:
+            total = book.total(part)
+        return _accuracy(book, total, features, labels)
 
     # torch counts its threads for each Python thread, so each worker sets the number.
+    workers = max(1, usable_cores() // threads)
     pool = ThreadPoolExecutor(workers, "worth", torch.set_num_threads, (threads,))
     with torch_threads(threads), pool:
-        try:
-            for worker in [pool.submit(work) for _ in range(workers)]:
-                worker.result()
-        finally:  # after an error or Ctrl-C the workers find no more sets
-            with taking:
-                parts.close()
-    return found
+        return dict(zip(parts, pool.map(accuracy, parts)))
 
 
 def _accuracy(

@@ -49,8 +49,6 @@ from .folder import Folder, RunPlaces, write_folder
 from .grid import USUAL_EXPONENT, Grid, GridStatistics
 
 _FORMAT = 2
-#: Of older releases: its book.json has no signature, and its runs have no marks.
-_UNSIGNED = 1
 _BOOK, _CHAIN, _KEY = "book.json", "chain.json", "key"
 #: A note on each change that forgets rows.
 NOT_RECALLED = (
@@ -59,10 +57,6 @@ NOT_RECALLED = (
     "disk or a backup may keep deleted blocks"
 )
 NOT_CALIBRATED = "the head is not calibrated, because no client was asked to score it"
-NOT_CHOSEN = (
-    "the kind and strength of head that clients chose before no longer hold; with "
-    "--choose the clients in the book now choose again"
-)
 #: Changes that remove earlier heads, too.
 _ERASING = ("forget", "withdraw")
 _MEANWHILE = "a client was forgotten or has withdrawn rows while the run went on"
@@ -299,55 +293,39 @@ class Federation:
 
     @property
     def form(self) -> ClosedForm:
-        """The head's kind and strength.
-
-        They come from `choose`, if that was the last change; otherwise from `config`.
-        """
-        chosen = dict(self._about.get("chosen", {}))
-        if chosen:
-            name = chosen.pop("closed_form")
-            return build_closed_form(name, {name: chosen})
+        """The head's kind and strength."""
         settings = self.config["ggeur"]
         return build_closed_form(settings["closed_form"], settings)
 
     # heads
 
-    def total(
-        self, clients: Iterable[int] | None = None, domains: Iterable[str] | None = None
-    ) -> GridStatistics:
-        """Merged statistics of all clients, of `clients`, or of clients of `domains`.
+    def total(self, clients: Iterable[int] | None = None) -> GridStatistics:
+        """Merged statistics of all clients, or of `clients`.
 
         Raises
         ------
         ConfigError
-            A client or domain is not in the book.
+            A client is not in the book.
         """
-        numbers = None if clients is None else set(clients)
-        names = None if domains is None else set(domains)
-        absent = sorted((numbers or set()) - set(self.clients))
-        unknown = sorted((names or set()) - set(self.domains.values()))
-        if absent or unknown:
-            what = listed([f"client {k}" for k in absent] + unknown, 5)
-            raise ConfigError(f"not in the book: {what}; its clients: {self.clients}")
-        found = GridStatistics.empty(len(self.class_names), self.grid)
-        for entry in self._entries.values():
-            if numbers is not None and entry.client not in numbers:
-                continue
-            if names is None or entry.domain in names:
-                found = found + entry.statistics
-        return found
+        return self._sum_of(self._part(clients))
 
-    def head(
-        self, clients: Iterable[int] | None = None, domains: Iterable[str] | None = None
-    ) -> Solved:
-        """The head of all clients, of `clients`, or of the clients of `domains`.
+    def _part(self, clients: Iterable[int] | None) -> dict[int, BookEntry]:
+        """The entries of all clients, or of `clients`."""
+        numbers = set(self.clients if clients is None else clients)
+        if absent := sorted(numbers - set(self.clients)):
+            what = listed([f"client {k}" for k in absent], 5)
+            raise ConfigError(f"not in the book: {what}; its clients: {self.clients}")
+        return {n: e for n, e in self._entries.items() if e.client in numbers}
+
+    def head(self, clients: Iterable[int] | None = None) -> Solved:
+        """The head of all clients, or of `clients`.
 
         Raises
         ------
         ConfigError, StatisticsError
-            A client or domain is not in the book, or the head cannot be computed.
+            A client is not in the book, or the head cannot be computed.
         """
-        return self.head_of(self.total(clients, domains))
+        return self.head_of(self.total(clients))
 
     def head_of(self, total: GridStatistics) -> Solved:
         """The head of merged statistics, computed on `num_threads` torch threads.
@@ -389,10 +367,7 @@ class Federation:
         return GridStatistics.of_rows(features, codes, len(self.class_names), self.grid)
 
     def write_head(
-        self,
-        folder: str | os.PathLike,
-        clients: Iterable[int] | None = None,
-        domains: Iterable[str] | None = None,
+        self, folder: str | os.PathLike, clients: Iterable[int] | None = None
     ) -> list[int]:
         """Write the head of some clients into a new folder; returns these clients.
 
@@ -402,21 +377,14 @@ class Federation:
         Raises
         ------
         ConfigError
-            The folder exists already, or a client or domain is not in the book.
+            The folder exists already, or a client is not in the book.
         """
         path = Path(folder)
         if os.path.lexists(path):
             raise ConfigError(f"'{folder}' exists already; name a new folder")
-        self.total(clients, domains)
-        names = None if domains is None else set(domains)
-        part = set(self.clients if clients is None else clients)
-        part &= {k for k, d in self.domains.items() if names is None or d in names}
-        after = self._with_entries(
-            {n: e for n, e in self._entries.items() if e.client in part}
-        )
-        files = after._run_files(self.links[-1], (NOT_CALIBRATED,))
-        write_folder(path, files)
-        return sorted(part)
+        part = self._with_entries(self._part(clients))
+        write_folder(path, part._run_files(self.links[-1], (NOT_CALIBRATED,)))
+        return part.clients
 
     # changes
 
@@ -524,25 +492,6 @@ class Federation:
                 )
             return self._change("classes", None, class_names=known)
 
-    def choose(self, form: Mapping[str, Any]) -> Change:
-        """Use the head `form` until the next change of the book.
-
-        Parameters
-        ----------
-        form : mapping
-            ``closed_form``, and settings of this form. The clients in the book chose
-            them.
-
-        Raises
-        ------
-        ConfigError
-            A book cannot make this kind of head. Or the book has changed since this
-            object read it, so other clients would have to choose.
-        """
-        _check_form(form["closed_form"])
-        with self._unchanged():
-            return self._change("choose", None, chosen=form)
-
     def note_run(self, run: RunPlaces) -> None:
         """Record where the run that began this book writes. Forgetting deletes there.
 
@@ -571,8 +520,11 @@ class Federation:
         ConfigError
             The book has changed since this object read it.
         """
-        with self._unchanged():
-            self._note(run, self.links[-1])
+        end = self.links[-1]
+        with self._changing():
+            if self.links[-1] != end:
+                raise ConfigError("another process has changed the book; begin again")
+            self._note(run, end)
 
     def keep_run(self, run: RunPlaces) -> None:
         """Check that all clients of a recorded run may stay in the files it has left.
@@ -610,30 +562,6 @@ class Federation:
                 self._about = about
                 if known in runs:
                     os.rename(run.path, new.path)
-
-    @property
-    def is_unsigned(self) -> bool:
-        """Whether an older release wrote the book last."""
-        return self._about["format"] == _UNSIGNED
-
-    @property
-    def unmarked(self) -> list[RunPlaces]:
-        """The recorded places of runs that exist without the mark of this book."""
-        return [
-            run
-            for run in self._places()
-            if run.exists and not run.is_marked(self._mark)
-        ]
-
-    def mark(self, runs: Iterable[RunPlaces]) -> None:
-        """Mark recorded places of runs, so that forgetting deletes there.
-
-        An older release recorded them without marks. Be sure that they are the runs'.
-        """
-        with self._changing():
-            for run in runs:
-                run.mark(self._mark)
-            self._folder.change(self._state(self.links, self._about))
 
     # what is proven
 
@@ -680,19 +608,20 @@ class Federation:
         where = self._folder.path
         try:
             about, chain = json.loads(names[_BOOK]), json.loads(names[_CHAIN])
-            if about["format"] not in (_FORMAT, _UNSIGNED):
-                raise ValueError(f"unknown format {about['format']!r:.20}")
+            if about["format"] != _FORMAT:
+                raise ValueError(
+                    f"its format is {about['format']!r:.20}, and this release opens "
+                    f"{_FORMAT}; use the release that wrote it, or begin a new book"
+                )
             public = public_of(names[_KEY])
-            whole = [("the chain", chain)]
-            whole += [(_BOOK, about)] if about["format"] == _FORMAT else []
-            for what, value in whole:
+            for what, value in (("the chain", chain), (_BOOK, about)):
                 check_signed(value, f"{what} of '{where}'")
                 if value["public_key"] != public:
                     raise DataError(f"{what} of '{where}' was signed by another key")
             about = {k: v for k, v in about.items() if k not in SIGNATURE}
             _check_about(about)
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"the book '{where}' is damaged: {error}") from error
+            raise DataError(f"the book '{where}' cannot be read: {error}") from error
         self._about, self._key = about, names[_KEY]
         self.links: list[ChainLink] = check_chain(chain["links"], public)
         before = getattr(self, "_entries", {})
@@ -718,15 +647,6 @@ class Federation:
         with self._folder.opened():
             self._read()  # another process may have changed it
             self._about.pop("doomed", None)  # of the last change, which is over
-            yield
-
-    @contextmanager
-    def _unchanged(self) -> Iterator[None]:
-        """As `_changing`, but fail if the book differs from the state in memory."""
-        end = self.links[-1]
-        with self._changing():
-            if self.links[-1] != end:
-                raise ConfigError("another process has changed the book; begin again")
             yield
 
     def _note(self, run: RunPlaces, link: ChainLink) -> None:
@@ -812,13 +732,11 @@ class Federation:
         gone: Iterable[int] = (),
         erased: Sequence[int] = (),
         class_names: Sequence[str] | None = None,
-        chosen: Mapping[str, Any] | None = None,
     ) -> Change:
         """Write a change and the new head.
 
         `gone` and `erased` are numbers of links: the change removes the entries of
-        `gone`, and deletes all heads made with an entry of `erased`. An earlier choice
-        of the head ends; `chosen` is the new one.
+        `gone`, and deletes all heads made with an entry of `erased`.
         """
         number, gone = len(self.links), tuple(sorted(gone))
         entries = {n: e for n, e in self._entries.items() if n not in gone}
@@ -841,10 +759,6 @@ class Federation:
         about["doomed"] = [r for r in about["runs"] if r["link"] in made]
         about["runs"] = [r for r in about["runs"] if r["link"] not in made]
         said = (NOT_CALIBRATED,) + ((NOT_RECALLED,) if erased else ())
-        if about.pop("chosen", None) is not None and chosen is None:
-            said += (NOT_CHOSEN,)
-        if chosen is not None:
-            about["chosen"] = dict(chosen)
         after = self._with_entries(entries)
         after._about = about
         if entries:

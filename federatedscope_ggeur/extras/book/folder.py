@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,8 +34,6 @@ from federatedscope_ggeur.reporting.run_files import (
 T = TypeVar("T")
 
 _STAGED, _JOURNAL, _LOCK = "staged", "journal.json", ".lock"
-#: Without a lock, a reader looks so often, and waits so many seconds in between.
-_LOOKS, _BETWEEN = 25, 0.2
 
 
 class Folder:
@@ -75,24 +72,9 @@ class Folder:
         ConfigError
             A change was interrupted.
         """
-        with shared(self.path / _LOCK, self._name) as is_held:
-            if is_held:
-                self._refuse_interrupted()
-                return read()
-        for _ in range(_LOOKS):
-            before = self._version()
-            if before is not None:
-                try:
-                    found = read()
-                except DataError:
-                    if self._version() == before:
-                        raise
-                else:
-                    if self._version() == before:
-                        return found
-            time.sleep(_BETWEEN)
-        self._refuse_interrupted()
-        raise ConfigError(f"{self._name} changes all the time; try again later")
+        with shared(self.path / _LOCK, self._name):
+            self._refuse_interrupted()
+            return read()
 
     def finish(self, last: Callable[[], object]) -> bool:
         """Finish an interrupted change; returns whether there was one.
@@ -171,15 +153,6 @@ class Folder:
 
     def _journal(self) -> Path:
         return path_below(self.path, _JOURNAL)
-
-    def _version(self) -> tuple | None:
-        """What changes with each change; None while one is under way."""
-        if self._journal().exists():
-            return None
-        with suppress(OSError):
-            about = os.stat(self.path / "book.json")
-            return about.st_mtime_ns, about.st_ino
-        return ()
 
     def _decided(self) -> tuple[list[str], list[str]]:
         """The files that the journal writes, and what it deletes."""

@@ -14,11 +14,9 @@ from yacs.config import CfgNode
 from federatedscope_ggeur.cfg_ggeur.fs_keys import open_sections
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config, to_plain
 from federatedscope_ggeur.data import FederatedData
-from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import ConfigError, DataError, listed
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import rank
-from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.settings import NOT_SET, flatten
+from federatedscope_ggeur.settings import flatten
 
 from .chain import check_chain, check_signed, check_types, present
 from .federation import Federation
@@ -89,42 +87,6 @@ def new_run(
         load_config(to_plain(cfg), own),
         replace(data, clients=clients, domains=domains),
     )
-
-
-def chosen_form(book: Federation) -> dict[str, str | float]:
-    """Choose the book's head that classifies most rows correctly.
-
-    The book's clients score heads on left-out rows, as with ``closed_form: auto``.
-
-    Returns
-    -------
-    dict
-        ``closed_form`` and the settings of this form.
-
-    Raises
-    ------
-    ConfigError, DataError
-        As `new_run`; or rows left out cannot choose, since labels and domains are
-        confounded.
-    """
-    settings = {"ggeur.lda.shrinkage": NOT_SET, "ggeur.closed_form": "auto"}
-    cfg, data = new_run(book, settings)
-    results = Run(cfg, data).follow(lambda record: None)
-    record = results.closed_form
-    known = {} if record is None else record.details or {}
-    if "candidates" not in known:
-        raise ConfigError(
-            "rows left out cannot choose a head here: labels and domains are "
-            "confounded, or there are too few rows"
-        )
-    from_sums = [
-        each
-        for each in known["candidates"]
-        if CLOSED_FORMS[each["closed_form"]].from_sums
-    ]
-    best = min(from_sums, key=rank)
-    scores = {"hits", "accuracy", "left_out_loss"}
-    return {name: value for name, value in best.items() if name not in scores}
 
 
 def _config(

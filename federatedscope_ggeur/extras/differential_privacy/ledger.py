@@ -149,7 +149,7 @@ class Ledger:
         with self._locked():
             held = self._read()
             before = [entry for entry in held.entries if entry.session == session]
-            if any(stage in entry.stages or not entry.stages for entry in before):
+            if any(stage in entry.stages for entry in before):
                 raise GGEURError(
                     f"client {self._number}: the client has sent stage '{stage}' of "
                     "this session and has lost it. New noise would be a second "

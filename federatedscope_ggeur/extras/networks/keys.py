@@ -238,9 +238,8 @@ FEDPG_KEYS = (
         "prototypes",
         "redrawn",
         "Values of the virtual prototypes at the start of a round: redrawn (new "
-        "random values), kept (the last round's values) or global (the clients' "
-        "prototypes).",
-        one_of("redrawn", "kept", "global"),
+        "random values) or global (the clients' prototypes).",
+        one_of("redrawn", "global"),
     ),
     Key(
         "constraint",

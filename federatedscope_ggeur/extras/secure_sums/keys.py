@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import RunFacts, plugin_exchanges
 from federatedscope_ggeur.methods import Method
@@ -94,7 +94,7 @@ def sum_settings(facts: RunFacts) -> SumSettings:
     needs_scatter = bool(run.steps) or run.space != "raw" or solves
     stages = STAGES if needs_scatter else STAGES[:2]
     part = summand_of(run)
-    settings = SumSettings(
+    return SumSettings(
         facts.num_classes,
         facts.dim,
         run["min_samples"],
@@ -113,15 +113,6 @@ def sum_settings(facts: RunFacts) -> SumSettings:
         confirm=run["secure_sums_confirm"],
         summand=None if part is None else part.of(facts),
     )
-    size, most = 8 * settings.longest / 1e6, run["secure_sums_max_upload_mb"]
-    if size > most:
-        raise ConfigError(
-            f"{setting('secure_sums_max_upload_mb')}: is {most}, but a client would "
-            f"send {size:.0f} MB for {facts.num_classes} classes in {facts.dim} "
-            "dimensions; "
-            "raise it, or take embeddings of fewer dimensions"
-        )
-    return settings
 
 
 def objections(run: Demands) -> Objections:

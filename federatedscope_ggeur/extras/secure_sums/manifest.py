@@ -84,13 +84,6 @@ _KEYS = (
         "secure_sums_min_clients, the client refuses all the same.",
         one_of(True, False),
     ),
-    Key(
-        f"{_NAME}_max_upload_mb",
-        64.0,
-        "Secure sums: the most megabytes that a client sends in one stage. If a stage "
-        "needs more, the run is refused before anything is sent.",
-        whole(1, maximum=4096),
-    ),
 )
 
 MANIFEST = Manifest(

@@ -34,7 +34,7 @@ logger = get_logger(__name__)
 
 
 class StudyProgress:
-    """Tells of a study's runs, as its `Watcher`: by a bar, or by lines of the log."""
+    """Tells of a study's runs, by a bar, or by lines of the log."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.plugins import BESIDE
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.federation.course.checkpoint import DEFAULT_NAME
 from federatedscope_ggeur.federation.exchanges.base import rename_run
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.printable import Lines, get_logger
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     Capture,
     Origin,
@@ -59,7 +55,7 @@ class Job:
         The job's name in messages.
     base : path of the config
     cell : Cell
-        The run's settings, seed and engine. The file ``cell.json`` in the run's folder
+        The run's settings and seed. The file ``cell.json`` in the run's folder
         holds the cell.
     folder : path
         The folder of the run. None if the job only embeds the images of the data set.
@@ -76,13 +72,6 @@ class Job:
     origin: Origin
     beside: Path
 
-    def overrides(self) -> dict[str, Any]:
-        """The settings that replace or extend those of the config `base`."""
-        place = {}
-        if self.folder is not None:
-            place = {"outdir": str(self.folder.parent), "expname": self.folder.name}
-        return {**self.cell.settings, "seed": self.cell.seed, **place}
-
     def config(self):
         """Load and check the config of the run.
 
@@ -92,7 +81,11 @@ class Job:
             Settings are wrong, or they name a file for the checkpoint, which all runs
             of the study would share.
         """
-        cfg = load_config(self.base, self.overrides(), beside=self.beside)
+        own = {**self.cell.settings, "seed": self.cell.seed}
+        if self.folder is not None:
+            place = {"outdir": str(self.folder.parent), "expname": self.folder.name}
+            own.update(place)
+        cfg = load_config(self.base, own, beside=self.beside)
         for key, what in (
             ("save_to", "keeps its checkpoint"),
             ("restore_from", "looks for its checkpoint"),
@@ -192,10 +185,7 @@ class Runner:
             _remove(part)
         elif _is_finished(part):
             return _moved(part, job.folder)
-        if job.cell.engine == "federatedscope":
-            part = _run_on_federatedscope(job)
-        else:
-            self._run(job, part, tell)
+        self._run(job, part, tell)
         return _moved(part, job.folder)
 
     def _run(self, job: Job, part: Path, tell: Tell) -> None:
@@ -294,36 +284,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     elif os.path.lexists(path):
         path.unlink()
-
-
-def _run_on_federatedscope(job: Job) -> Path:
-    """Run the job on FederatedScope in a new process, and return the run's folder."""
-    folder = job.folder
-    assert folder is not None
-    for left in folder.parent.glob(f"{folder.name}.*{PART}"):
-        _remove(left)
-    part = folder.with_name(f"{folder.name}.{os.getpid()}{PART}")
-    settings = {**job.overrides(), "expname": part.name}
-    words = [word for pair in settings.items() for word in (pair[0], _as_word(pair[1]))]
-    command = [sys.executable, "-m", "federatedscope_ggeur"]
-    command += ["--engine", "federatedscope", "--cfg", str(job.base), *words]
-    place = {**os.environ, BESIDE: str(job.beside.resolve())}
-    done = subprocess.run(
-        command, env=place, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        told = [line for line in said if line.startswith("error: ")]
-        first, *others = said[said.index(told[0]) :] if told else said[-1:] or [""]
-        first = first.removeprefix("error: ") or "FederatedScope failed"
-        raise ConfigError(Lines([first, *others]))
-    write_atomically(part / CELL_FILE, to_text(job.cell))
-    return part
-
-
-def _as_word(value: object) -> str:
-    """A value as a word of FederatedScope's command line.
-
-    FederatedScope reads the word as it reads the text in its config files.
-    """
-    return value if isinstance(value, str) else repr(value)

@@ -30,5 +30,4 @@ MANIFEST = Manifest(
     },
     needs=("inspect",),  # its table of who holds what
     public={"Comparison": f"{__package__}.comparison"},
-    several_seeds=f"{__package__}.study_file",
 )

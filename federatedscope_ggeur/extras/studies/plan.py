@@ -106,7 +106,6 @@ class StudyPlan:
     columns : tuple of str
     baseline : Point or None
     paper : str or None
-    engine : str
     workers : int or None
     """
 
@@ -121,7 +120,6 @@ class StudyPlan:
     columns: tuple[str, ...]
     baseline: Point | None
     paper: str | None
-    engine: str
     workers: int | None
 
     @property

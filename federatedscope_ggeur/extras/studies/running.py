@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.data import is_image_type
@@ -20,36 +21,18 @@ from federatedscope_ggeur.reporting import Origin, Results, RoundRecord, read_re
 from federatedscope_ggeur.reporting.json_values import as_json_value
 
 from .jobs import Job, is_finished, results_in
-from .left_heads import LeftHead, left_head, same_head_notes
+from .left_heads import left_head, same_head_note
 from .plan import PlannedCell, StudyPlan
 from .study import STUDY_FILE, Cell, Failed, Study, Tried, Tuned, read_study, to_text
 from .study_file import TAKEN
 from .workers import JobEvent, JobWorkers
 
+if TYPE_CHECKING:
+    from .command import StudyProgress
+
 #: The metric of tuning: accuracy on validation rows.
 METRIC = "val_acc"
 _LISTED = 10  # wrong cells in one message
-
-
-class Watcher(Protocol):
-    """An object that a study tells about its progress."""
-
-    def begin(
-        self, stage: str, jobs: Sequence[Job], over: Mapping[str, float | None]
-    ) -> None:
-        """A stage ("embedding", "tuning" or "runs") begins.
-
-        Parameters
-        ----------
-        stage : str
-        jobs : sequence of Job
-            All jobs of the stage.
-        over : dict from name to float or None
-            The AVG of each job that was finished before.
-        """
-
-    def tell(self, event: JobEvent) -> None:
-        """Handle an event of a job, such as a finished round."""
 
 
 class StudyRun:
@@ -92,13 +75,14 @@ class StudyRun:
         """The jobs of all cells that are ready: they need no tuning, or are tuned."""
         return [self._job(cell) for cell in self._settled()]
 
-    def run(self, workers: JobWorkers, watcher: Watcher) -> Study:
+    def run(self, workers: JobWorkers, watcher: StudyProgress) -> Study:
         """Tune, and run every cell that has no results yet.
 
         Parameters
         ----------
         workers : JobWorkers
-        watcher : Watcher
+        watcher : StudyProgress
+            It is told what happens.
 
         Returns
         -------
@@ -111,10 +95,10 @@ class StudyRun:
             text = self.plan.path.read_text(encoding="utf-8")
             write_atomically(self.folder / "study.yaml", text)
             self._write()
-            stages = _Stages(workers, watcher, self._images)
-            self._tune(stages)
+            do = partial(self._do, workers, watcher)
+            self._tune(do)
             cells = self._settled()
-            problems = stages.do("runs", [self._job(cell) for cell in cells])
+            problems = do("runs", [self._job(cell) for cell in cells])
             for cell in cells:
                 if cell.name in problems:
                     self._note_failed(cell, problems[cell.name])
@@ -138,7 +122,42 @@ class StudyRun:
             for job in tries if cell.tune else [self._job(cell)]:
                 is_finished(job)
 
-    def _tune(self, stages: _Stages) -> None:
+    def _do(
+        self,
+        workers: JobWorkers,
+        watcher: StudyProgress,
+        stage: str,
+        jobs: Sequence[Job],
+    ) -> dict[str, str]:
+        """Do the jobs of a stage that have no results yet.
+
+        Images are embedded before the first of them.
+
+        Returns
+        -------
+        dict from name to problem
+            The jobs that failed.
+        """
+        problems: dict[str, str] = {}
+
+        def tell(event: JobEvent) -> None:
+            if event.kind == "failed":
+                problems[event.job.name] = event.problem
+            watcher.tell(event)
+
+        over = averages(jobs)
+        ahead = [job for job in jobs if job.name not in over]
+        if ahead and self._images:
+            watcher.begin("embedding", self._images, {})
+            workers.do(self._images, tell)
+            self._images = []
+            problems.clear()
+        if jobs:
+            watcher.begin(stage, jobs, over)
+            workers.do(ahead, tell)
+        return problems
+
+    def _tune(self, do: Callable[[str, Sequence[Job]], dict[str, str]]) -> None:
         """Tune every row that needs it, on the first seed, and record the chosen
         settings.
 
@@ -146,7 +165,7 @@ class StudyRun:
         """
         rows = [cell for cell in self.plan.cells(self.plan.seeds[0]) if cell.tune]
         tries = [[self._try(candidate) for candidate in c.candidates()] for c in rows]
-        problems = stages.do("tuning", [job for tried in tries for job in tried])
+        problems = do("tuning", [job for tried in tries for job in tried])
         for cell, jobs in zip(rows, tries):
             found = self._chosen(cell, jobs, problems)
             self._tuned[cell.folder.parent] = found
@@ -199,7 +218,6 @@ class StudyRun:
             cell.seed,
             dict(cell.tuned),
             settings,
-            self.plan.engine,
         )
         folder = self.folder / cell.folder
         beside = self.plan.path.parent
@@ -224,8 +242,7 @@ class StudyRun:
         heads.
 
         The method checks only the cells of the first seed, because other cells differ
-        in nothing but the seed. On FederatedScope nothing is raised here: the process
-        of each cell reports its own problems.
+        in nothing but the seed.
 
         Returns
         -------
@@ -234,11 +251,11 @@ class StudyRun:
         """
         wrong: dict[str, str] = {}
         images: dict[str, Job] = {}
-        heads: dict[LeftHead, list[str]] = {}
+        heads: dict[tuple[str, str], list[str]] = {}
         unlike_paper: list[str] = []
         for cell in self.plan.cells(self.plan.seeds[0]):
             tries = [self._try(candidate) for candidate in cell.candidates()]
-            left: set[LeftHead | None] = set()
+            left: set[tuple[str, str] | None] = set()
             for job in tries if cell.tune else [self._job(cell)]:
                 try:
                     cfg = job.config()
@@ -258,7 +275,11 @@ class StudyRun:
                     unlike_paper.append(" / ".join(cell.labels.values()))
             if len(left) == 1 and (head := left.pop()) is not None:
                 heads.setdefault(head, []).append(" / ".join(cell.labels.values()))
-        self.notes = same_head_notes(heads)
+        self.notes = [
+            same_head_note(form, names)
+            for (form, _), names in heads.items()
+            if len(names) > 1
+        ]
         if unlike_paper:
             self.notes.append(
                 f"{listed(unlike_paper, _LISTED)}: ggeur.steps lacks 2. Step 2 draws "
@@ -266,8 +287,6 @@ class StudyRun:
                 "of the paper has steps [1, 2]; compare_own_embeddings.yaml is set up "
                 "for it"
             )
-        if self.plan.engine != "embedded":
-            return []
         if wrong:
             lines = [f"{self.plan.path}:"]
             for problem, name in list(wrong.items())[:_LISTED]:
@@ -319,49 +338,6 @@ _NO_VALIDATION = (
     "tune: there are no validation rows, by which tuning chooses; set data.splits so "
     "that the second share is above 0, such as [0.6, 0.1, 0.3]"
 )
-
-
-class _Stages:
-    """Do the stages of a study.
-
-    The `images` are embedded before the first run.
-    """
-
-    def __init__(self, workers: JobWorkers, watcher: Watcher, images: Sequence[Job]):
-        self._workers, self._watcher, self._images = workers, watcher, images
-
-    def do(self, stage: str, jobs: Sequence[Job]) -> dict[str, str]:
-        """Do the jobs of a stage that have no results yet.
-
-        Returns
-        -------
-        dict from name to problem
-            The jobs that failed.
-        """
-        over = averages(jobs)
-        ahead = [job for job in jobs if job.name not in over]
-        if ahead and self._images:
-            self._do("embedding", self._images, self._images, {})
-            self._images = []
-        return self._do(stage, jobs, ahead, over) if jobs else {}
-
-    def _do(
-        self,
-        stage: str,
-        jobs: Sequence[Job],
-        ahead: Sequence[Job],
-        over: Mapping[str, float | None],
-    ) -> dict[str, str]:
-        problems: dict[str, str] = {}
-
-        def tell(event: JobEvent) -> None:
-            if event.kind == "failed":
-                problems[event.job.name] = event.problem
-            self._watcher.tell(event)
-
-        self._watcher.begin(stage, jobs, over)
-        self._workers.do(ahead, tell)
-        return problems
 
 
 def averages(jobs: Sequence[Job]) -> dict[str, float | None]:

@@ -134,7 +134,8 @@ class Cell:
     settings : dict
         All settings of the run, by key, without the seed and the place of its output. A
         run in this folder belongs to this cell only if it has these settings.
-    engine : {"embedded", "federatedscope"}
+    engine : str
+        "embedded". Release 0.1.0 had another one.
     """
 
     study: str

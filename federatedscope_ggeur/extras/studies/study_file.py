@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_tree
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config, find_study
@@ -17,12 +15,9 @@ from .paper import paper_table
 from .plan import PlannedPoint, StudyPlan, slug
 from .study import Point
 
-ENGINES = ("embedded", "federatedscope")
 _KEYS = (
-    "base", "settings", "axes", "seeds", "columns", "baseline", "paper", "engine",
-    "workers",
+    "base", "settings", "axes", "seeds", "columns", "baseline", "paper", "workers",
 )  # fmt: skip
-_MOST_CELLS = 100_000
 #: Settings that differ between cells, so that a study file must not set them.
 TAKEN = ("seed", "outdir", "expname", "expname_tag")
 
@@ -65,11 +60,6 @@ def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> Stu
     if "base" not in tree:
         raise _Wrong("base: is missing; name the config that the runs start from")
     axes, tune = _axes(tree.get("axes"), path)
-    engine = tree.get("engine", "embedded")
-    if engine not in ENGINES:
-        raise _Wrong(
-            f"engine: must be one of {', '.join(ENGINES)}, got {shown(engine)}"
-        )
     first = text.lstrip().partition("\n")[0]
     plan = StudyPlan(
         path=path,
@@ -83,17 +73,8 @@ def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> Stu
         columns=tuple(_columns(tree.get("columns"), axes)),
         baseline=_baseline(tree.get("baseline"), axes),
         paper=_paper(tree.get("paper")),
-        engine=engine,
         workers=_workers(tree.get("workers")),
     )
-    count = len(plan.seeds)
-    for _, points in axes:
-        count *= len(points)
-    if count > _MOST_CELLS:
-        raise _Wrong(
-            f"the study has {count} runs, but at most {_MOST_CELLS} are allowed; use "
-            "fewer points or seeds"
-        )
     _check_folders(plan)
     return plan
 
@@ -210,11 +191,6 @@ def _base(given: object, path: Path) -> Path:
 
 
 def _seeds(given: object) -> tuple[int, ...]:
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-        raise _Wrong(
-            f"seeds: must be a list, got {shown(given)}; write [{given}] for this one "
-            "seed, or such as [0, 1, 2] for three"
-        )
     seeds = given if isinstance(given, list) else []
     whole = [s for s in seeds if isinstance(s, int) and not isinstance(s, bool)]
     if not seeds or whole != seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
@@ -227,13 +203,14 @@ def _seeds(given: object) -> tuple[int, ...]:
 
 def _paper(given: object) -> str | None:
     """The table of the paper. Without this check only the report would refuse it."""
-    name = _text(given, "paper")
-    if name is not None:
-        try:
-            paper_table(name)
-        except ConfigError as error:
-            raise _Wrong(f"paper: {error}") from error
-    return name
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise _Wrong(f"paper: must be the name of a table, got {shown(given)}")
+    try:
+        return paper_table(given).name
+    except ConfigError as error:
+        raise _Wrong(f"paper: {error}") from error
 
 
 def _columns(given: object, axes: Sequence) -> list[str]:
@@ -267,12 +244,6 @@ def _baseline(given: object, axes: Sequence) -> Point | None:
     return Point(axis, name)
 
 
-def _text(given: object, where: str) -> str | None:
-    if given is not None and not isinstance(given, str):
-        raise _Wrong(f"{where}: must be a name, got {shown(given)}")
-    return given
-
-
 def _workers(given: object) -> int | None:
     if given is None:
         return None
@@ -292,12 +263,3 @@ def _check_folders(plan: StudyPlan) -> None:
                     f"axes.{axis}: '{other}' and '{point.name}' would share the folder "
                     f"'{point.folder}'; give one another name"
                 )
-
-
-def study_text(base: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> str:
-    """The text of a study file that runs one config on several seeds."""
-    content: dict[str, Any] = {"base": base}
-    if settings:
-        content["settings"] = dict(settings)
-    content["seeds"] = list(seeds)
-    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None)

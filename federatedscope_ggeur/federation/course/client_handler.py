@@ -224,7 +224,7 @@ class ClientHandler:
         If `save_to` is not empty, the method's state of the client is kept beside the
         checkpoint at `save_to`; see `ClientStore`. `asked` is explained there, too.
         """
-        client = Client.of(held, settings, memory)
+        client = Client(held, settings, memory)
         store = ClientStore(save_to, held.number, asked) if save_to else None
         return cls(client, _Splits(held, scored), cache, store)
 

@@ -27,7 +27,7 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.settings import is_of_plugin
 
 from .. import wire
-from ..exchanges.base import Exchange, RequestKind, Requests, Spent, due_exchanges
+from ..exchanges.base import Exchange, Requests, Spent, due_exchanges
 from ..exchanges.calibration import CalibrationExchange
 from ..exchanges.evaluation.exchange import EvaluationExchange
 from ..exchanges.evaluation.scores import EvaluationSettings
@@ -128,7 +128,9 @@ class Coordinator:
         self._demands = server.settings.demands
         self.exchanges = [part(self) for part in due_exchanges(self._demands)]
         server.merged.watchers = self.exchanges
-        self.asking = Asking(self.exchanges, membership, self._demands.rounds, dismiss)
+        asking = Asking(self.exchanges, membership, self._demands.rounds, dismiss)
+        self.asking, self.ask, self.tell = asking, asking.ask, asking.tell
+        self.put_out, self.spent = asking.put_out, asking.spent
         self.evaluation = self.find(EvaluationExchange)
 
     # the course
@@ -209,31 +211,6 @@ class Coordinator:
     def find(self, kind: type[E]) -> E:
         """The exchange of the class `kind` in this run."""
         return next(one for one in self.exchanges if isinstance(one, kind))
-
-    def ask(
-        self,
-        kind: RequestKind,
-        number: int,
-        parts: Mapping[int, tuple[bytes, ...]],
-        sizes: dict[str, int] | None = None,
-        welcome: Callable[[], Requests[None]] | None = None,
-    ) -> Requests[list]:
-        """Ask clients and return their usable answers; see `Asking.ask`."""
-        return self.asking.ask(kind, number, parts, sizes, welcome)
-
-    def tell(
-        self, kind: RequestKind, number: int, parts: Mapping[int, tuple[bytes, ...]]
-    ) -> Requests[None]:
-        """Send clients a message that needs no answer; see `Asking.tell`."""
-        return self.asking.tell(kind, number, parts)
-
-    def put_out(self, findings: Mapping[int, str], when: str) -> None:
-        """Bar clients and refuse their answers; see `Asking.put_out`."""
-        self.asking.put_out(findings, when)
-
-    def spent(self) -> Spent:
-        """The time and bytes spent so far; see `Asking.spent`."""
-        return self.asking.spent()
 
     def evaluate(self, number: int) -> Requests[dict[str, Any]]:
         """Score the head, also for each client; in round 0 the one-shot head."""
@@ -331,7 +308,5 @@ class Ending:
             return cls(head, by or None)
         message.only(("accuracy",))
         domains = message.texts("domains")
-        shares = message.tensor("accuracy", torch.float64, (len(domains),))
-        if ((shares < 0) | (shares > 1)).any():
-            raise message.refuse("accuracy", "an accuracy must lie between 0 and 1")
+        shares = message.tensor("accuracy", torch.float64, (len(domains),), (0, 1))
         return cls(head, by or None, dict(zip(domains, shares.tolist())))

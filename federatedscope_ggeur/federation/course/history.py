@@ -365,7 +365,7 @@ class History:
 
     def own_models(self) -> OwnModels | None:
         """The models that clients of this process would leave now, or None."""
-        if self.leaves_personal:
+        if self.round0 is not None and self.round0.personal is not None:
             return self._personal_models()
         scored, own_params = self._scored, self.own_params
         if not self.leaves_own or scored is None or own_params is None:
@@ -381,11 +381,6 @@ class History:
             }
             self._own = OwnModels(shared or model, tensors, shared is not None)
         return self._own
-
-    @property
-    def leaves_personal(self) -> bool:
-        """Whether clients keep one-shot heads of their own beside the global one."""
-        return self.round0 is not None and self.round0.personal is not None
 
     def _personal_models(self) -> OwnModels | None:
         model = self._coordinator.server.scored_model

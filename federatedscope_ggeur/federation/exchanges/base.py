@@ -471,8 +471,8 @@ def register_exchange(
 
     def register(part: type[Exchange]) -> type[Exchange]:
         check_class(f"the exchange '{name}'", part, Exchange)
-        others = [k for other in EXCHANGES if other != name for k in _kinds_of(other)]
-        taken = {text for kind in others for text in _texts_of(kind)}
+        others = (EXCHANGES[other] for other in EXCHANGES if other != name)
+        taken = {t for other in others for kind in other.KINDS for t in _texts_of(kind)}
         for kind in part.KINDS:
             if kind.deadline not in DEADLINES:
                 raise TypeError(
@@ -488,10 +488,6 @@ def register_exchange(
         return EXCHANGES.add(name, part, before)
 
     return register
-
-
-def _kinds_of(name: str) -> tuple[RequestKind, ...]:
-    return EXCHANGES[name].KINDS
 
 
 def _texts_of(kind: RequestKind) -> set[str]:

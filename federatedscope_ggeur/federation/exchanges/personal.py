@@ -171,15 +171,6 @@ KEYS = (
         one_of("none", "means"),
         shared=True,
     ),
-    Key(
-        "personal.prior",
-        "global",
-        "Class priors of the clients' own heads. global: the priors of the one-shot "
-        "head. own: the client's class shares; they help only on rows with the same "
-        "shares.",
-        one_of("global", "own"),
-        shared=True,
-    ),
 )
 
 
@@ -189,9 +180,6 @@ def objections(run: Demands) -> Objections:
         why = "since a client's own head starts from LDA"
         taken = {"closed_form": ["lda", "auto"], "temperature": ["leave_one_out"]}
         yield Objection("personal.head", taken, why)
-    else:
-        why = "which gives clients no own heads"
-        yield Objection("personal.head", {"personal.prior": ["global"]}, why)
 
 
 logger = get_logger(__name__)
@@ -238,12 +226,9 @@ class PersonalClient(ClientSide):
         test = self.rows.get("test")
         if merged is None:
             return PersonalScore(client.number, 0, 0, 0.0)
-        head = self._heads(query, merged).head(
-            self._own_means(),
-            KAPPAS[query.kappa],
-            query.temperature,
-            client.settings.demands["personal.prior"] == "own",
-        )
+        kappa, temperature = KAPPAS[query.kappa], query.temperature
+        heads = self._heads(query, merged)
+        head = heads.head(self._own_means(), kappa, temperature)
         client.keep_personal(recast(head, to_vector(head), client.scored_model))
         if test is None or not len(test):
             return PersonalScore(client.number, 0, 0, 0.0)
@@ -373,7 +358,7 @@ class PersonalExchange(Exchange):
         return PersonalRecord(
             kappa=None if math.isinf(kappa) else kappa,
             temperature=taken.temperature,
-            prior=self.server.settings.demands["personal.prior"],
+            prior="global",
             accuracy=accuracy,
             avg=avg,
             std=std,

@@ -36,7 +36,7 @@ from .base import (
     register_exchange,
     require_known,
 )
-from .statistics.upload import StatisticsSettings, StatisticsUpload
+from .statistics.upload import EMBEDDINGS, StatisticsSettings, StatisticsUpload
 
 F64 = torch.float64
 _ROUNDING = 1e-6
@@ -83,10 +83,9 @@ class TotalsUpload:
         message = wire.unpack(data, "totals", sender)
         message.only(("mean", "squares", "within_squares"))
         count = message.integer("count")
-        mean = message.tensor("mean", F64, (schema.dim,))
-        if (mean.abs() > LARGEST_EMBEDDING * (count > 0)).any():
-            limit = f"{LARGEST_EMBEDDING:g}" if count else "must be 0 without rows"
-            raise message.refuse("mean", f"must lie within {limit}")
+        # Without rows the mean is 0.
+        allowed = EMBEDDINGS if count else (0.0, 0.0)
+        mean = message.tensor("mean", F64, (schema.dim,), allowed)
         most = LARGEST_EMBEDDING**2 * schema.dim * wire.LARGEST
         spread = message.number("spread", most if count > 1 else 0.0)
         within = message.number(
@@ -102,9 +101,7 @@ class TotalsUpload:
 
 def _squares(message: wire.Message, name: str, most: float, dim: int) -> Tensor:
     """Read the sums of squares of each dimension [D], at most `most` together."""
-    squares = message.tensor(name, F64, (dim,))
-    if (squares < 0).any():
-        raise message.refuse(name, "must not be negative")
+    squares = message.tensor(name, F64, (dim,), (0, math.inf))
     if float(squares.sum()) > (1 + _ROUNDING) * most:
         raise message.refuse(
             name, f"must sum to at most {most:g}, the spread of the rows"

@@ -22,8 +22,6 @@ from torch import Tensor
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.files import safetensors_header
 
-from ..arithmetic import largest
-
 VERSION = 4
 
 #: More rows, rounds or steps than any run has. Sums of such numbers stay exact.
@@ -40,6 +38,7 @@ _OWN_DTYPES = {
 }
 _RANKS = {dtype: rank for rank, dtype in enumerate(_OWN_DTYPES)}
 _OWN_DIMENSIONS = 8
+_ANY = (-math.inf, math.inf)
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _PLAIN_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -252,11 +251,11 @@ class Message:
         field: str,
         dtype: torch.dtype,
         shape: tuple[int | None, ...],
-        most: float = math.inf,
+        within: tuple[float, float] = _ANY,
     ) -> Tensor:
         """The finite tensor `field`, of `dtype` and `shape` (None: any length).
 
-        No number in it may be above `most` or below ``-most``.
+        Each of its numbers must lie `within` (lowest, highest).
         """
         tensor = self._tensors.get(field)
         if tensor is None:
@@ -266,12 +265,14 @@ class Message:
         problem = shape_problem(tensor, shape)
         if problem:
             raise self.refuse(field, problem)
-        if tensor.is_floating_point():
-            found = largest(tensor)
-            if not math.isfinite(found):
+        if tensor.numel() and (tensor.is_floating_point() or within is not _ANY):
+            ends = [float(end) for end in tensor.aminmax()]
+            if not all(map(math.isfinite, ends)):
                 raise self.refuse(field, "contains NaN or infinity")
-            if found > most:
-                problem = f"numbers must be at most {most:g}, got {found:.3g}"
+            low, high = within
+            wrong = [end for end in ends if not low <= end <= high]
+            if wrong:
+                problem = f"must lie in {low:.15g}..{high:.15g}, got {wrong[0]:.6g}"
                 raise self.refuse(field, problem)
         return tensor
 

@@ -173,10 +173,6 @@ class Automatic(ClosedForm):
     def tuned_setting(self) -> str:
         return self.lda.TUNED if self.choice is None else self.choice.tuned_setting
 
-    @property
-    def at_grid_end(self) -> bool:
-        return self.choice is not None and self.choice.at_grid_end
-
     def described(self) -> dict[str, str | float]:
         return super().described() if self.choice is None else self.choice.described()
 

@@ -34,7 +34,6 @@ from federatedscope_ggeur.settings import (
     is_of_plugin,
     kind_of,
     one_of,
-    positive_or_not_set,
     where_of,
 )
 
@@ -92,20 +91,6 @@ def standardize_key(meaning: str) -> Key:
         f"{meaning}divide each dimension by its standard deviation first. `auto` "
         "tries both.",
         one_of(True, False),
-    )
-
-
-def strength_key(meaning: str) -> Key:
-    """The key for a setting `strength`, which is a multiple of a mean.
-
-    `meaning` states which quantity is meant. If the setting is -1, leave-one-out
-    chooses the strength.
-    """
-    return Key(
-        "strength",
-        NOT_SET,
-        f"{meaning}multiple of their mean; -1: leave-one-out chooses it.",
-        positive_or_not_set,
     )
 
 
@@ -566,11 +551,6 @@ class ClosedForm:
     def tuned_setting(self) -> str:
         """The name of the setting that leave-one-out chooses; "" if there is none."""
         return self.TUNED
-
-    @property
-    def at_grid_end(self) -> bool:
-        """Whether the chosen strength is the last and least regular of the grid."""
-        return bool(self.TUNED) and self.chosen == self.grid[-1]
 
     def tuned(self, value: float) -> ClosedForm:
         """A copy of this form with `value` for the setting `TUNED`."""

@@ -298,12 +298,9 @@ class ComponentBook:
         self._scatter = scatter
         self._parts.append(replace(part, scatter=None))
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no client's statistics were added yet."""
-        return not self._parts
-
-    def components(self) -> Components:
-        """The components of all clients so far. There must be at least one client."""
+    def components(self) -> Components | None:
+        """The components of all clients so far; None before the first client."""
+        if not self._parts:
+            return None
         joined = Components.joined(self._parts)
         return replace(joined, scatter=self._scatter, domain_names=self._names)

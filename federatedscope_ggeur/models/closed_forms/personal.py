@@ -7,7 +7,6 @@ common covariance, its shrinkage and the priors are those of the head of all cli
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,8 +24,6 @@ from .shrinkage import common_covariance
 
 #: The kappas that leave-one-out tries. The first gives the head of all clients.
 KAPPAS = (math.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)
-#: With `prior_own`, the merged shares of classes count like this many rows of a client.
-_PRIOR_ROWS = 1.0
 
 
 @dataclass(frozen=True)
@@ -83,10 +80,9 @@ class PersonalLeftOut:
         of_all: DiscriminantLeftOut,
         shrinkage: float,
         own: OwnMeans,
-        kappas: Sequence[float] = KAPPAS,
     ):
         self._of_all, self._parts = of_all, of_all.parts
-        self._shrinkage, self._kappas = shrinkage, kappas
+        self._shrinkage = shrinkage
         means = (own.means - self._parts.origin) @ of_all.basis
         self._own = OwnMeans(own.counts, means)
 
@@ -95,7 +91,7 @@ class PersonalLeftOut:
         left = of_all.left(rows)
         inverse, b = of_all.covariance(self._shrinkage, left)
         found = []
-        for kappa in self._kappas:
+        for kappa in KAPPAS:
             means = self._own.drawn_to(of_all.means, self._parts.labels, kappa)
             distances = of_all.distances(left, inverse, b, means)
             self._put_own(distances, left, inverse, b, kappa)
@@ -155,13 +151,7 @@ class PersonalHeads:
         """
         return PersonalLeftOut(self._left_out_of_all, self._form.chosen, self._in(own))
 
-    def head(
-        self,
-        own: OwnMeans,
-        kappa: float,
-        temperature: float = 1.0,
-        prior_own: bool = False,
-    ) -> LinearHead:
+    def head(self, own: OwnMeans, kappa: float, temperature: float = 1.0) -> LinearHead:
         """Compute a client's own head.
 
         Parameters
@@ -171,8 +161,6 @@ class PersonalHeads:
             The merged mean of a class counts like this many rows.
         temperature : float
             The number that scores are divided by.
-        prior_own : bool
-            Whether the priors are the client's own shares of the classes.
         """
         seen, root = self._seen, self._root
         labels = torch.tensor(seen.classes)
@@ -180,10 +168,6 @@ class PersonalHeads:
         offsets = drawn - seen.origin
         personal = replace(seen, means=drawn, offsets=offsets)
         logs = seen.log_priors(self._form.priors)
-        if prior_own:
-            merged = _PRIOR_ROWS * seen.counts / seen.total
-            shares = own.counts[labels].double() + merged
-            logs = (shares / shares.sum()).log()
         directions = torch.cholesky_solve(offsets.T, root).T
         weight, bias = discriminant(personal, directions, logs)
         if self.scale is not None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.settings import NOT_SET, Key, positive_or_not_set
 
 from ..base import Model
 from .base import (
@@ -18,7 +19,6 @@ from .base import (
     linear_head,
     register_closed_form,
     standardize_key,
-    strength_key,
 )
 from .components import Components
 from .left_out import LeftOut, RidgeLeftOut
@@ -47,9 +47,13 @@ class RidgeRegression(ClosedForm):
     meaning = "ridge regression on one-hot labels, with an intercept"
     source = "Fed3R 2024, AFL 2025"
     SETTINGS = (
-        strength_key(
+        Key(
+            "strength",
+            NOT_SET,
             "Ridge regression on one-hot labels: number added to the eigenvalues of "
-            "the Gram matrix, as a "
+            "the Gram matrix, as a multiple of their mean; -1: leave-one-out chooses "
+            "it.",
+            positive_or_not_set,
         ),
         standardize_key("Ridge regression: "),
     )

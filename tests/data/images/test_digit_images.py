@@ -234,7 +234,7 @@ def refuse_to_load(root, path, *parts):
 SPOILT = {
     "cut off": ("", lambda data: data[:-100], ["Fetch the file again"]),
     "cut off, packed": (".gz", lambda data: data[:-100], ["Fetch the file again"]),
-    "something behind": ("", lambda data: data + b"x", ["holds more bytes"]),
+    "something behind": ("", lambda data: data + b"x", ["Fetch the file again"]),
     "labels": ("", np.arange(20), ["3 dimension(s)"]),
     "fewer": (".gz", pixels(19, 28, 28), ["holds 19 images", "20 labels"]),
     "more": (".gz", pixels(21, 28, 28), ["holds 21 images", "20 labels"]),

@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 from own_process import OF_FS, in_turn
 from standalone import as_before, assert_same, merged, new_config, set_up
-from study_on_disk import SHORT, StudyOnDisk
 
-from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.reporting import Results
 
 ROOT = Path(__file__).parents[3]
 DOMAINS = ("cloud", "day", "dusk", "fog", "night")
@@ -212,20 +209,3 @@ def test_federatedscope_is_refused_with_what_to_do(quickstart, capsys):
     words = ["--cfg", str(quickstart), "--engine", "federatedscope", "--dry-run"]
     assert main(words) == 1
     assert "leave out --engine federatedscope" in capsys.readouterr().err
-
-
-# A study whose runs are FederatedScope's: it starts them in processes of its own.
-
-
-@pytest.mark.slow
-def test_its_runs_have_the_scores_of_ours(federatedscope, tmp_path):
-    axes = {"method": {"GGEUR": {}}}
-    study = StudyOnDisk(tmp_path, axes=axes, seeds=[1], engine="federatedscope")
-    study.run()
-    text = (study.out / "ggeur" / "seed_1" / "results.json").read_text()
-    found = Results.from_json(text)
-    assert found.engine == "federatedscope standalone"
-    ours = run("ggeur_quickstart", overrides={**SHORT, "seed": 1})
-    assert found.final.accuracy == ours.final.accuracy
-    assert not list((study.out / "ggeur").rglob("*.part"))
-    assert "1 of 1 runs are finished" in study.run()

@@ -25,5 +25,6 @@ def new_book(folder, clients=(), config=CONFIG, names=NAMES):
     return book
 
 
-def head_bits(book, **part):
-    return [p.detach().numpy().tobytes() for p in book.head(**part).model.parameters()]
+def head_bits(book, clients=None):
+    model = book.head(clients).model
+    return [p.detach().numpy().tobytes() for p in model.parameters()]

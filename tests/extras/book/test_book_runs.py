@@ -1,4 +1,4 @@
-"""New runs with the clients of a book: trained heads, and a choice by rows left out."""
+"""New runs with the clients of a book: trained heads."""
 
 from dataclasses import replace
 
@@ -7,11 +7,8 @@ from safetensors.torch import load, load_file
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run, load_federated_data
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.book.federation import Federation
-from federatedscope_ggeur.extras.book.folder import RunPlaces
 from federatedscope_ggeur.federation.merge import Merge
-from federatedscope_ggeur.models import build_closed_form
 
 FOUR = ["federate.client_num", 4, "ggeur.privacy.min_samples", 2]
 #: Three clients, each with a domain of its own; and the same without the last one.
@@ -91,9 +88,8 @@ def test_rows_that_are_not_those_in_the_book_are_refused(config, capsys):
     x, y = client.train.features, client.train.labels
     c = int(y.bincount().argmax())
     book.withdraw(1, x[y == c], y[y == c])
-    for words in (["--retrain"], ["--choose"]):
-        assert main(["update", "book", *words]) == 1
-        assert "not the rows in the book of client 1" in capsys.readouterr().err
+    assert main(["update", "book", "--retrain"]) == 1
+    assert "not the rows in the book of client 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["federate.save_to", "federate.restore_from"])
@@ -126,51 +122,3 @@ def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(
     assert "was forgotten or has withdrawn rows while" in capsys.readouterr().err
     assert not list(tmp_path.glob("exp/**/head.safetensors"))
     assert not list(tmp_path.glob("exp/**/results.json"))
-
-
-def test_what_was_made_of_an_older_book_is_refused(config):
-    begin(config, *FOUR)
-    old = Federation.load("book")
-    Federation.load("book").leave(2)
-    with pytest.raises(ConfigError, match="another process has changed"):
-        old.choose({"closed_form": "ncm"})
-    old = Federation.load("book")
-    Federation.load("book").leave(3)
-    with pytest.raises(ConfigError, match="another process has changed"):
-        old.begin_run(RunPlaces.of("a folder"))
-
-
-@pytest.mark.slow
-def test_those_in_the_book_choose_until_the_next_change(config, capsys):
-    book = begin(config, *DOMAINS)
-    before = bits(book)
-    assert main(["update", "book", "--choose"]) == 0
-    said = capsys.readouterr().out
-    book = Federation.load("book")
-    form = book.form.described()
-    assert f"chosen: closed_form {form['closed_form']}" in said
-    # The form that the clients' own run takes among what a book can make.
-    auto = Run(config(*DOMAINS, "ggeur.closed_form", "auto"))
-    known = auto.follow(lambda record: None).closed_form.details["candidates"]
-    tried = [c for c in known if c["closed_form"] == "lda" and "left_out_loss" in c]
-    assert len(tried) == 2
-    own = min(tried, key=lambda c: c["left_out_loss"])
-    assert form.items() <= own.items()
-    chosen = bits(book)
-    assert main(["certificate", "book", "--out", "c.json"]) == 0
-    assert main(["verify", "c.json", "--book", "book"]) == 0
-    assert main(["update", "book", "--forget", "3"]) == 0
-    assert "chose before no longer hold" in capsys.readouterr().out
-    after = Federation.load("book")
-    assert after.form.described() == book_form(config).described()
-    assert bits(after) not in (before, chosen)
-    assert "chosen" not in (after.path / "book.json").read_text()
-
-
-def bits(book):
-    return [p.detach().numpy().tobytes() for p in book.head().model.parameters()]
-
-
-def book_form(config):
-    """The form that the run had set."""
-    return build_closed_form("lda", {"lda": dict(config().ggeur.lda)})

@@ -23,7 +23,7 @@ READERS = {
 }
 WRITERS = {
     "update": ["update", "book", "--forget", "1"],
-    "update --finish": ["update", "book", "--finish", "--yes"],
+    "update --finish": ["update", "book", "--finish"],
 }
 
 
@@ -167,16 +167,12 @@ def test_readers_write_only_what_the_user_named(place):
     assert content(place / "book") == before
 
 
-def with_runs(place, runs, sign=True):
-    """The book records these runs; an older release has not signed that."""
+def with_runs(place, runs):
+    """The book records these runs."""
     path = place / "book" / "book.json"
-    about = json.loads(path.read_text())
-    about["runs"] = runs
-    if sign:
-        key = (place / "book" / "key").read_bytes()
-        about = signed({k: about[k] for k in about if k != "signature"}, key)
-    else:
-        about = {**about, "format": 1}
+    about = {**json.loads(path.read_text()), "runs": runs}
+    key = (place / "book" / "key").read_bytes()
+    about = signed({k: about[k] for k in about if k != "signature"}, key)
     path.write_text(json.dumps(about))
 
 
@@ -199,28 +195,12 @@ def test_forgetting_deletes_where_the_mark_is_right(place, capsys):
     assert not list(place.glob("saved*"))
 
 
-@pytest.mark.parametrize("sign", [True, False])
-def test_changed_records_are_found(place, sign, capsys):
-    with_runs(place, [{"path": "home", "link": 2}], sign)
+def test_changed_records_are_found(place, capsys):
+    with_runs(place, [{"path": "home", "link": 2}])
     assert main(READERS["verify"]) == 1
     assert "absolute" in capsys.readouterr().err
     about = json.loads((place / "book" / "book.json").read_text())
-    about.update(runs=[], format=2, encoder="another")
+    about.update(runs=[], encoder="another")
     (place / "book" / "book.json").write_text(json.dumps(about))
     assert main(READERS["verify"]) == 1
     assert "signature is wrong" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("yes", [True, False])
-def test_an_older_book_asks_for_its_runs(place, capsys, yes):
-    own = place / "run"
-    own.mkdir()
-    (own / "head.safetensors").write_text("a head")
-    with_runs(place, [{"path": str(own), "link": 2}], sign=False)
-    assert main(READERS["verify"]) == 0
-    assert main([*WRITERS["update"], *["--yes"] * yes]) == 0
-    said = capsys.readouterr().out
-    assert str(own) in said
-    assert (own / "head.safetensors").exists() != yes
-    assert ("left alone" in said) != yes
-    assert json.loads((place / "book" / "book.json").read_text())["format"] == 2

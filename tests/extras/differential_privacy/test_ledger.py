@@ -77,17 +77,6 @@ def test_each_stage_of_a_session_is_recorded_once(tmp_path):
     assert entry.stages == ["moments", "spread"]
 
 
-def test_a_session_of_an_older_release_is_over(tmp_path):
-    """Its ledger does not say which stages were sent."""
-    releaser(tmp_path, ROWS).charge(b"one", "moments")
-    path = ledger_path(str(tmp_path), 1)
-    content = json.loads(path.read_text())
-    del content["releases"][0]["stages"]
-    path.write_text(json.dumps(content))
-    with pytest.raises(GGEURError, match="lost it"):
-        releaser(tmp_path, ROWS).charge(b"one", "spread")
-
-
 def test_squares_of_mu_add_up(tmp_path):
     allowed = int(mu_of(2.0, 1e-5) ** 2 / MU**2)
     for session in range(allowed):
@@ -104,12 +93,6 @@ def test_another_projection_does_not_make_other_rows(tmp_path):
     turned = releaser(tmp_path, -ROWS, preparation="another")
     with pytest.raises(GGEURError, match="nothing is sent"):
         turned.charge(b"two", "moments")
-
-
-def test_each_client_has_its_own(tmp_path):
-    releaser(tmp_path, ROWS).charge(b"one", "moments")
-    releaser(tmp_path, ROWS, number=2).charge(b"one", "moments")
-    assert len(list(tmp_path.glob("*.ledger"))) == 2
 
 
 def test_a_ledger_does_not_tell_rows(tmp_path):

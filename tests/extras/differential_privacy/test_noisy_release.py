@@ -13,7 +13,6 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     MOMENTS,
     SPREAD,
     ReleasePlan,
-    delta_of,
     discrete_gaussian,
     epsilon_of,
     mu_of,
@@ -188,25 +187,10 @@ def test_every_number_has_its_probability(deviation):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("deviation", [1, 3, 20])
-def test_many_draws(deviation):
-    words = seeded_words(np.random.default_rng(100 + deviation))
-    draws = discrete_gaussian(300_000, deviation, words)
-    assert p_value(draws, probabilities(deviation, 12 * deviation)) > 1e-4
-
-
-@pytest.mark.slow
 def test_the_sum_of_clients_is_one_of_their_common_deviation():
     words = seeded_words(np.random.default_rng(1))
     parts = [discrete_gaussian(80_000, 8, words) for _ in range(4)]
     assert p_value(sum(parts), probabilities(16, 200)) > 1e-4
-
-
-def test_a_fine_grid_is_a_gaussian():
-    deviation = 2**31 + 12345
-    words = seeded_words(np.random.default_rng(5))
-    draws = discrete_gaussian(20_000, deviation, words) / deviation
-    assert stats.kstest(draws, "norm").pvalue > 1e-4
 
 
 def test_words_of_the_system_never_repeat():
@@ -230,14 +214,6 @@ GOLDEN = {1: 0.26805, 2: 0.50155, 4: 0.92493, 8: 1.66603}
 @pytest.mark.parametrize("epsilon", GOLDEN)
 def test_mu_of_an_epsilon(epsilon):
     assert mu_of(epsilon, 1e-5) == pytest.approx(GOLDEN[epsilon], abs=1e-5)
-
-
-@pytest.mark.parametrize("epsilon", [0.01, 0.5, 3, 20, 100])
-@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.01])
-def test_the_way_back(epsilon, delta):
-    mu = mu_of(epsilon, delta)
-    assert delta_of(epsilon, mu) == pytest.approx(delta, rel=1e-6)
-    assert epsilon_of(mu, delta) == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_no_noise_protects_nothing():

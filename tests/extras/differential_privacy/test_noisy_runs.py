@@ -270,70 +270,56 @@ def test_public_rows_that_lack_a_class_are_refused_before_anything_is_spent(
         Run(config(*DP, *CLIENT, "ggeur.privacy.dp.prior", "nowhere.npz"))
 
 
-# What a run with noise says of its privacy, word by word.
-#
+# What a run with noise says of its privacy.
+
+
 DP_KEY = "ggeur.privacy.dp."
-OWN = [
-    "ggeur.closed_form",
-    "lda",
-    f"{DP_KEY}epsilon",
-    "1",
-    f"{DP_KEY}rows_per_class",
-    "20",
-]
 BY_SERVER = ["federate.make_global_eval", "True"]  # no client scores anything
-CLAIM = "epsilon 1, delta 1e-05, one row of one client more or less, against "
-ROWS = "a person with g rows has g times the mu of one row"
-NO_LEDGER = "there is no ledger: releases of the same rows are not added up"
-CLIENT_GUARANTEE = "the server and all other clients together; "
+OF_EACH = "each client's statistics with noise"
 CASES = {
     "client": (
-        [f"{DP_KEY}noise", "client", *BY_SERVER],
-        f"{CLAIM}{CLIENT_GUARANTEE}{ROWS}; {NO_LEDGER}",
-        ["each client's statistics with noise"],
+        [*CLIENT, *BY_SERVER],
+        ["the server and all other clients together", "there is no ledger"],
+        [OF_EACH],
     ),
     "server": (
-        [f"{DP_KEY}noise", "server", *BY_SERVER],
-        f"{CLAIM}curious clients and users of the head; the server sees everything "
-        f"without noise; {ROWS}; {NO_LEDGER}",
+        [*SERVER, *BY_SERVER],
+        ["users of the head", "the server sees everything without noise"],
         ["statistics of each client without noise"],
     ),
     "distributed": (
-        ["ggeur.privacy.secure_sums", "statistics", *BY_SERVER],
-        f"{CLAIM}the server together with the tolerated number of clients; {ROWS}; a "
-        "server that makes up keys or clients can take the noise of others away; "
-        f"{NO_LEDGER}",
+        [*SUMS, *BY_SERVER],
+        ["the tolerated number of clients", "a server that makes up keys or clients"],
         ["the sum of all clients' statistics with noise"],
     ),
-    "with a ledger": (
-        [f"{DP_KEY}noise", "client", f"{DP_KEY}ledger", "spent", *BY_SERVER],
-        f"{CLAIM}{CLIENT_GUARANTEE}{ROWS}",
-        ["each client's statistics with noise"],
-    ),
     "with scores": (
-        [f"{DP_KEY}noise", "client", f"{DP_KEY}report_scores", "True"],
-        f"{CLAIM}{CLIENT_GUARANTEE}{ROWS}; clients' scores are exact and not covered; "
-        f"{NO_LEDGER}",
-        [
-            "each client's statistics with noise",
-            "each client's scores: rows, hits and the sum of their losses",
-        ],
+        [*CLIENT, f"{DP_KEY}report_scores", "True"],
+        ["clients' scores are exact and not covered"],
+        [OF_EACH, "each client's scores: rows, hits and the sum of their losses"],
     ),
     "by a test seed": (
-        [f"{DP_KEY}noise", "client", f"{DP_KEY}test_seed", "3", *BY_SERVER],
-        f"no guarantee, against {CLIENT_GUARANTEE}not private: the noise is drawn by a "
-        f"test seed; {ROWS}; {NO_LEDGER}",
-        ["each client's statistics with noise"],
+        [*CLIENT, f"{DP_KEY}test_seed", "3", *BY_SERVER],
+        ["no guarantee", "not private: the noise is drawn by a test seed"],
+        [OF_EACH],
     ),
 }
 
 
-@pytest.mark.parametrize(("settings", "line", "seen"), CASES.values(), ids=CASES)
-def test_a_run_with_noise_says_who_learns_what(quickstart, settings, line, seen):
-    found = privacy_of(load_config(quickstart, [*OWN, *settings]))
-    assert privacy_line(found) == f"privacy: {line}"
+@pytest.mark.parametrize(("settings", "said", "seen"), CASES.values(), ids=CASES)
+def test_a_run_with_noise_says_who_learns_what(quickstart, settings, said, seen):
+    own = ["ggeur.closed_form", "lda", f"{DP_KEY}epsilon", "1"]
+    own += [f"{DP_KEY}rows_per_class", "20", *settings]
+    found = privacy_of(load_config(quickstart, own))
+    line = privacy_line(found)
+    assert all(words in line for words in said)
+    assert ("epsilon 1, delta 1e-05, one row of one client" in line) == (
+        "no guarantee" not in said
+    )
+    assert "a person with g rows has g times the mu of one row" in line
     assert found.server_sees == seen
     assert found.clients_see == ["the mean of all rows with noise", "the head"]
+    noted = privacy_of(load_config(quickstart, [*own, f"{DP_KEY}ledger", "spent"]))
+    assert "there is no ledger" not in privacy_line(noted)
 
 
 def test_a_dry_run_says_the_noise_for_the_rows_that_are_expected(

@@ -110,15 +110,6 @@ def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share):
 
 
 @pytest.mark.slow
-def test_a_transform_without_a_graph_is_named():
-    pytest.importorskip("onnx")
-    head = fitted().results_
-    made = replace(head, given={**head.given, "transform": "cube"})
-    with pytest.raises(ConfigError, match="transform 'cube' cannot be exported"):
-        onnx_bytes(made)
-
-
-@pytest.mark.slow
 def test_what_onnxruntime_refuses_is_an_error_of_one_line(monkeypatch):
     runtime = pytest.importorskip("onnxruntime")
 
@@ -195,15 +186,14 @@ def test_an_export_of_nothing_is_wrong_usage(folder):
 
 
 @pytest.mark.slow
-def test_a_head_without_a_graph_is_named():
+def test_what_has_no_graph_is_named():
     pytest.importorskip("onnx")
-
-    class Strange(torch.nn.Module):
-        pass
-
-    made = replace(fitted().results_, model=Strange())
-    with pytest.raises(ConfigError, match="of the kind Strange cannot be exported"):
+    head = fitted().results_
+    made = replace(head, given={**head.given, "transform": "cube"})
+    with pytest.raises(ConfigError, match="transform 'cube' cannot be exported"):
         onnx_bytes(made)
+    with pytest.raises(ConfigError, match="of the kind Identity cannot be exported"):
+        onnx_bytes(replace(head, model=torch.nn.Identity()))
 
 
 def test_the_card_says_data_scores_errors_privacy_and_settings():

@@ -56,17 +56,6 @@ def test_a_large_matrix_has_room_for_every_label(tmp_path):
     assert (pixels[lines[0]] < 128).sum() > 14 * 100
 
 
-@pytest.mark.slow
-def test_a_number_stands_in_its_cell(tmp_path):
-    one, other = counts(3, 4), counts(3, 4)
-    other[2, 1] += 1
-    one, other = (drawn_matrix(tmp_path / "a.png", values) for values in (one, other))
-    rows, columns = np.nonzero(one != other)
-    height, width = one.shape
-    assert 0.5 * height < rows.min()
-    assert 0.2 * width < columns.min() <= columns.max() < 0.6 * width
-
-
 @pytest.mark.parametrize(
     "values",
     [np.zeros((2, 3), dtype=int), np.full((2, 2), np.nan), np.zeros((2, 2))],

@@ -1,4 +1,4 @@
-"""FedBN and SiloBN: what stays with the client, and what does not."""
+"""FedBN: what stays with the client, and what does not."""
 
 import pytest
 import torch
@@ -8,24 +8,21 @@ from tiny_networks import RATE, federation
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.networks.methods.fedbn import FedBN
-from federatedscope_ggeur.extras.networks.methods.silobn import SiloBN
 from federatedscope_ggeur.federation import TrainingSettings
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import num_buffers, to_vector
 
 TRAINING = TrainingSettings(RATE, 1, "epoch", 7)
-METHODS = {"fedbn": FedBN, "silobn": SiloBN}
 
 
-def own(name, model):
-    """By the plain rule: of FedBN all of a norm layer, of SiloBN what is no weight."""
+def own(model):
+    """By the plain rule: all of a norm layer, with its running statistics."""
     mask = torch.zeros_like(to_vector(model), dtype=torch.bool)
     mask[-num_buffers(model) :] = True
-    if name == "fedbn":
-        start = 0
-        for key, parameter in model.network.named_parameters():
-            mask[start : start + parameter.numel()] = ".norm." in key
-            start += parameter.numel()
+    start = 0
+    for key, parameter in model.network.named_parameters():
+        mask[start : start + parameter.numel()] = ".norm." in key
+        start += parameter.numel()
     return mask
 
 
@@ -42,10 +39,9 @@ def trained(method, rounds=2, **options):
     return run
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_client_scores_with_its_own_layers(name):
-    run = trained(METHODS[name]())
-    mask = own(name, run.server.model)
+def test_a_client_scores_with_its_own_layers():
+    run = trained(FedBN())
+    mask = own(run.server.model)
     for k, client in run.clients.items():
         found = eval_params_of(client, run.sent)
         assert torch.equal(found[mask], run.updates[k].params[mask])
@@ -54,17 +50,16 @@ def test_a_client_scores_with_its_own_layers(name):
     assert not torch.equal(one[mask], other[mask])
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_client_trains_on_from_its_own_layers(name):
+def test_a_client_trains_on_from_its_own_layers():
     """With a rate of 0 only running statistics move; the weights show the start."""
-    run = trained(METHODS[name](), rounds=1)
+    run = trained(FedBN(), rounds=1)
     client, kept = run.clients[1], run.updates[1].params.clone()
     client.settings = still(client.settings)
     again = train_of(client, run.send(run.broadcast(2))).params
-    mask = own(name, run.server.model)
+    mask = own(run.server.model)
     mask[-num_buffers(run.server.model) :] = False
     assert torch.equal(again[mask], kept[mask])
-    rest = ~own(name, run.server.model)
+    rest = ~own(run.server.model)
     assert torch.equal(again[rest], run.server.params[rest])
 
 
@@ -75,46 +70,15 @@ def still(settings):
     return replace(settings, training=replace(settings.training, optimizer=optimizer))
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_who_has_not_trained_takes_the_mean(name):
-    run = trained(METHODS[name]())
-    fresh = federation(METHODS[name](), training=TRAINING).round0().clients[1]
+def test_who_has_not_trained_takes_the_mean():
+    run = trained(FedBN())
+    fresh = federation(FedBN(), training=TRAINING).round0().clients[1]
     assert torch.equal(eval_params_of(fresh, run.sent), run.sent.params)
 
 
-def test_swapped_data_are_swapped_layers():
-    sizes = (20, 20)
-    run = trained(FedBN(), rounds=1, sizes=sizes)
-    swapped = federation(FedBN(), training=TRAINING, sizes=sizes)
-    a, b = swapped.clients[1], swapped.clients[2]
-    one, other = a._held, b._held
-    a._held, b._held = one._replace(train=other.train), other._replace(train=one.train)
-    a.settings = b.settings = whole(a.settings)
-    for client in run.clients.values():
-        client.settings = whole(client.settings)
-        client.states = {}
-    swapped.round0()
-    broadcast = run.send(federation(FedBN()).broadcast(1))
-    for client in (*run.clients.values(), a, b):
-        train_of(client, broadcast)
-    for here, there in ((1, b), (2, a)):
-        torch.testing.assert_close(
-            run.eval_params(here, broadcast), eval_params_of(there, broadcast)
-        )
-
-
-def whole(settings):
-    """Full batches in the rows' order: no draw is a client's own."""
-    from dataclasses import replace
-
-    training = replace(settings.training, batch_size=100, shuffle=False)
-    return replace(settings, training=training)
-
-
-@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("norm", ["group", "none"])
-def test_without_batch_norm_it_is_fedavg(name, norm):
-    run, plain = trained(METHODS[name](), norm=norm), trained(FedAvg(), norm=norm)
+def test_without_batch_norm_it_is_fedavg(norm):
+    run, plain = trained(FedBN(), norm=norm), trained(FedAvg(), norm=norm)
     assert torch.equal(run.server.params, plain.server.params)
     client = run.clients[1]
     assert torch.equal(eval_params_of(client, run.sent), run.sent.params)
@@ -130,11 +94,10 @@ def test_without_batch_norm_it_is_fedavg(name, norm):
         ),
     ],
 )
-@pytest.mark.parametrize("name", METHODS)
-def test_a_config_must_have_batch_norm(name, settings, problem):
+def test_a_config_must_have_batch_norm(settings, problem):
     images = {"data.type": "bundled_digits@ggeur", "ggeur.encoder.name": "image"}
     heads = {"data.type": "digits_quickstart@ggeur"}
-    with pytest.raises(ConfigError, match=rf"{problem} {name}"):
+    with pytest.raises(ConfigError, match=rf"{problem} fedbn"):
         load_config(
             None,
             {
@@ -142,7 +105,7 @@ def test_a_config_must_have_batch_norm(name, settings, problem):
                 "federate.method": "ggeur",
                 "ggeur.use": True,
                 "ggeur.steps": [],
-                "ggeur.base_method": name,
+                "ggeur.base_method": "fedbn",
                 **settings,
             },
         )

@@ -117,50 +117,6 @@ def test_the_loss_is_that_of_loops(seed, known):
     np.testing.assert_allclose(found.item(), oracle(*given), rtol=1e-9)
 
 
-def test_the_slope_for_prototypes_is_that_of_differences():
-    given = numbers(3, [0, 2, 3])
-    z, labels, virtual, prototypes, known = map(torch.tensor, given)
-    virtual.requires_grad_(True)
-    loss = generator_loss(z, labels, virtual, prototypes, known, SCALE, STRENGTH)
-    (found,) = torch.autograd.grad(loss, virtual)
-    for at in np.ndindex(virtual.shape):
-        ends = []
-        for sign in (1, -1):
-            moved = given[2].copy()
-            moved[at] += sign * 1e-6
-            ends.append(oracle(given[0], given[1], moved, given[3], given[4]))
-        np.testing.assert_allclose(
-            found[at].item(), (ends[0] - ends[1]) / 2e-6, rtol=1e-5, atol=1e-8
-        )
-
-
-@pytest.mark.parametrize("kind", ["fc", "conv"])
-def test_the_slope_for_the_generator_is_that_of_differences(kind):
-    made = ImageGenerator(kind, 3, 4, (1, 4, 4)).reset(seeded()).double()
-    _, _, virtual, prototypes, known = map(torch.tensor, numbers(5, [1, 3]))
-    labels = torch.tensor([0, 1, 2, 3, 1, 0])
-    noise = torch.rand(6, 3, generator=seeded(1)).double()
-    net = torch.randn(16, 3, generator=seeded(2)).double()
-
-    def loss():
-        z = (made(noise, labels) @ net).tanh()
-        return generator_loss(z, labels, virtual, prototypes, known, SCALE, STRENGTH)
-
-    weights = list(made.parameters())
-    gradients = torch.autograd.grad(loss(), weights)
-    for weight, gradient in zip(weights, gradients):
-        flat, step = weight.data.view(-1), 1e-6
-        for i in {0, len(flat) // 2, len(flat) - 1}:
-            before, ends = flat[i].item(), []
-            for sign in (1, -1):
-                flat[i] = before + sign * step
-                ends.append(loss().item())
-            flat[i] = before
-            slope = (ends[0] - ends[1]) / (2 * step)
-            found = gradient.view(-1)[i].item()
-            np.testing.assert_allclose(found, slope, rtol=1e-4, atol=1e-7)
-
-
 class TestVirtualPrototypes:
     def test_without_known_classes_they_are_normal(self):
         none = torch.zeros(0, 400), torch.zeros(0, dtype=torch.int64)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from by_bytes import Federation
-from image_federations import NETWORKS
+from image_federations import NETWORKS, federate_images
 from image_federations import TRAINING as LOCAL
-from pictures_federation import federate_images, image_data
+from image_federations import make_image_data as image_data
 
 from federatedscope_ggeur.extras.networks.methods.vhl import VHL, noise_set
 from federatedscope_ggeur.methods import FedAvg, build_method
@@ -21,9 +21,9 @@ def vhl(**settings):
 @pytest.mark.parametrize("norm", sorted(NETWORKS))
 @pytest.mark.parametrize(("weight", "tolerance"), [(0.0, 0), (1e-20, 1e-6)])
 def test_without_both_terms_it_is_fedavg(norm, weight, tolerance):
-    plain = federate_images(FedAvg(), norm=norm).weights
+    plain = federate_images(FedAvg(), network=norm).weights
     method = vhl(virtual=weight, alignment=weight)
-    found = federate_images(method, norm=norm).weights
+    found = federate_images(method, network=norm).weights
     torch.testing.assert_close(found, plain, rtol=tolerance, atol=tolerance)
 
 

@@ -178,12 +178,6 @@ def test_a_row_that_is_too_long_or_not_a_number_does_not_fit():
         assert not ClientRows(spoilt, y, SETTINGS).fits
 
 
-def test_stages_and_lengths():
-    assert [SETTINGS.length(stage, 3) for stage in STAGES] == [5, 3 * (DIM + 1) + 1, 10]
-    assert SETTINGS.longest == 5 * (DIM + 1) + 1
-    assert Named.of_totals(np.array([2, 3, 0, 9, 3]), 3) == Named((1, 3, 4), (3, 9, 3))
-
-
 def test_without_a_scatter_there_are_two_stages():
     clients = clients_of()
     one = Sum(clients, replace(SETTINGS, stages=STAGES[:2]))
@@ -211,11 +205,6 @@ def test_the_largest_precision_fits_and_one_bit_more_does_not(radius, rows, bits
     assert largest_fraction_bits(radius, rows) == bits
     size = Fraction(4 * rows) * max(Fraction(radius), Fraction(radius) ** 2)
     assert size * Fraction(2) ** bits < 2**63 <= size * Fraction(2) ** (bits + 1) * 1.01
-
-
-def test_a_radius_beyond_all_bounds_fits_nothing():
-    assert largest_fraction_bits(1e308, 2**20) < -1900
-    assert largest_fraction_bits(1e-9, 1) == 52
 
 
 @given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20), st.integers(8, 45))
@@ -275,12 +264,10 @@ def test_what_an_unfinished_session_has_sent_is_uniform():
     clients = {k: rows(k, 30, classes=3, dim=200) for k in (1, 2, 3, 4)}
     one = Sum(clients, settings)
     one.run()
-    sent = [one.sent["pooled", k].numpy().view(np.uint64) for k in (1, 2, 3)]
-    for total in (sent[0], sent[0] + sent[1], sum(sent)):
-        table = total.astype("<u8").view(np.uint8).reshape(-1, 8)
-        for column in table.T:
-            counts = np.bincount(column, minlength=256)
-            assert stats.chisquare(counts).pvalue > 1e-5
+    sent = [one.sent["pooled", k].numpy().view(np.uint64) for k in (1, 2, 3, 4)]
+    for total in (sent[0], sent[0] - sent[1], sent[0] + sent[1], sum(sent[:3])):
+        assert uniform(total) > 1e-5
+    assert uniform(sum(sent)) < 1e-100
 
 
 def test_more_rows_than_the_settings_allow_are_named():
@@ -358,17 +345,6 @@ def uniform(numbers):
 
 def test_all_masks_add_up_to_nothing():
     assert not sum(masks().values()).any()
-
-
-def test_a_mask_is_uniform_at_every_byte_and_so_is_every_part_of_the_sum():
-    held = masks()
-    small = np.arange(LENGTH, dtype=np.uint64) % 7  # what is masked is not random
-    sent = {k: m + small for k, m in held.items()}
-    assert uniform(sent[1]) > 1e-4
-    assert uniform(sent[1] - sent[2]) > 1e-4
-    for part in ((1, 2), (1, 2, 5), (5, 9), (2, 9)):
-        assert uniform(sum(sent[k] for k in part)) > 1e-4
-    assert uniform(sum(sent.values())) < 1e-100
 
 
 @pytest.mark.parametrize("change", ["stage", "bound", "session", "pair"])

@@ -347,13 +347,3 @@ def test_a_journal_of_an_earlier_version_is_refused_and_stays(settings):
     assert "another version of this program wrote it" in str(error.value)
     assert "Name another folder" in str(error.value)
     assert path.read_bytes() == data
-
-
-def test_of_two_processes_of_one_client_only_one_goes_on(settings):
-    """Each has read the journal before the other wrote it."""
-    one = Sum(clients_of(), settings)
-    other = Sum(clients_of(), settings, session=bytes(16), generation=1)
-    one.keys()
-    with pytest.raises(ConfigError, match="client 1 runs twice"):
-        other.keys()
-    one.stage("counts")

@@ -145,13 +145,6 @@ def test_a_file_of_keys_may_have_another_name_on_each_side(config):
     assert one != agreed_settings(config(*SUMS, *LDA))
 
 
-def test_a_client_that_would_send_too_much_says_so_first(config):
-    cfg = config(*SUMS, *LDA, "ggeur.privacy.secure_sums_max_upload_mb", 8)
-    assert run_settings(cfg, 100, 512, 10).role.of(SumSettings).longest == 131328
-    with pytest.raises(ConfigError, match="would send 17 MB"):
-        run_settings(cfg, 100, 2048, 10)
-
-
 def test_stages_are_as_many_as_are_needed(config):
     def stages(*settings):
         made = run_settings(config(*SUMS, *settings), 12, 16, 3)

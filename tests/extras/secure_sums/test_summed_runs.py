@@ -3,7 +3,6 @@
 import warnings
 
 import numpy as np
-import outcomes
 import pytest
 import torch
 from private_words import SUMS
@@ -72,9 +71,7 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
 @pytest.mark.parametrize(
     ("settings", "space"),
     [
-        (GGEUR, "standard"),
         (["ggeur.geometry", "pooled", "ggeur.steps", [1]], "raw"),
-        ([*LDA, *START, "ggeur.steps", []], "standard"),
         ([*LDA, *START, *GGEUR], "standard"),
         ([*NCM, *START, "ggeur.steps", []], "raw"),
     ],
@@ -224,40 +221,3 @@ def test_secure_sums_count_the_rows_of_all_clients():
         assert fit(6)
     with pytest.warns(UserWarning, match="classes with 4 of 127 rows over all clients"):
         assert not fit(4)
-
-
-# Runs with secure sums give the same bits, whatever the order, and after a stop.
-
-
-SUMMED = [
-    *SUMS, "ggeur.geometry", "pooled", "ggeur.prototypes", "others", "ggeur.space",
-    "standard", "federate.total_round_num", 4,
-]  # fmt: skip
-
-
-def outcome(cfg, **how):
-    """All that a run gives but times. Masks are random."""
-    return outcomes.outcome(cfg, **how)[:2]
-
-
-@pytest.fixture
-def whole(config):
-    return outcome(config(*SUMMED))
-
-
-def test_in_another_order_one_at_a_time_with_no_memory(config, whole):
-    small = config(*SUMMED, "ggeur.round0_window", 1, "ggeur.memory_limit", 0)
-    assert outcome(small, order=outcomes.backwards) == whole
-
-
-@pytest.mark.slow
-def test_in_two_processes(config, whole):
-    assert outcome(config(*SUMMED), workers=2) == whole
-
-
-@pytest.mark.parametrize("last", [0, pytest.param(2, marks=pytest.mark.slow), 4])
-def test_stopped_and_restored(config, whole, tmp_path, last):
-    def made(*more):
-        return config(*SUMMED, *more)
-
-    assert outcomes.restored(made, tmp_path / "point", last)[:2] == whole

@@ -32,6 +32,7 @@ def jobs(tmp_path):
     [
         (["no_such_study"], "no_such_study"),
         (["{file}", "--workers", "0"], "--workers: must be at least 1, got 0"),
+        (["{file}", "ggeur.steps"], "'ggeur.steps' has no value"),
     ],
 )
 def test_what_is_wrong_is_one_message(tmp_path, capsys, words, message):
@@ -47,19 +48,6 @@ def test_without_a_file_the_bundled_ones_are_listed(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("table7: Table 7 of the GGEUR paper") for line in lines)
     assert len(lines) == len(list(study_folder().glob("*.yaml")))
-
-
-def test_several_seeds_are_answered_with_their_study(tmp_path, capsys, monkeypatch):
-    """The text that is printed is a study that loads."""
-    words = ["--cfg", "ggeur_quickstart", "seed", "[0, 1]", "ggeur.steps", "[1]"]
-    assert main(words) == 1
-    error = capsys.readouterr().err
-    assert "ggeur study my_study.yaml" in error
-    file = tmp_path / "my_study.yaml"
-    file.write_text(error.partition("\n\n")[2])
-    plan = load_study(file)
-    assert plan.seeds == (0, 1)
-    assert plan.settings == {"ggeur.steps": [1]}
 
 
 @pytest.fixture
@@ -118,20 +106,6 @@ def test_runs_on_gpus_take_one_each(tmp_path, monkeypatch, gpus, said):
 
 
 # The command `quickstart`; tests/test_readme.py runs it as a user does.
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--workers", "0"], "--workers: must be at least 1, got 0"),
-        (["ggeur.steps"], "'ggeur.steps' has no value"),
-    ],
-)
-def test_what_is_wrong_with_a_quickstart_is_one_message(capsys, words, message):
-    assert main(["quickstart", *words]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
 
 
 def test_its_study_has_the_rows_of_a_newcomer_on_seeds_that_nobody_looked_at():

@@ -25,7 +25,7 @@ from federatedscope_ggeur.extras.studies.study import (
     read_study,
     to_text,
 )
-from federatedscope_ggeur.extras.studies.study_file import load_study, study_text
+from federatedscope_ggeur.extras.studies.study_file import load_study
 
 LR = "train.optimizer.lr"
 
@@ -140,14 +140,11 @@ def test_tuning_has_every_combination_of_a_row(load):
         ({"base": 3}, "base: must be the name of a config"),
         ({"rows": {}}, "unknown key 'rows'; a study has base, settings"),
         ({"seeds": []}, "seeds: must be a list"),
-        ({"seeds": 3}, r"seeds: must be a list, got 3; write \[3\]"),
         ({"paper": "table99"}, "paper: the GGEUR paper has no 'table99'"),
         ({"seeds": [1, 1]}, "seeds: must be a list of different"),
         ({"seeds": [-1]}, "none below 0"),
         ({"seeds": [True]}, "seeds: must be"),
-        ({"seeds": True}, r"seeds: must be a list of .* such as \[0, 1, 2\]; got True"),
-        ({"seeds": -3}, r"seeds: must be a list of .* such as \[0, 1, 2\]; got -3"),
-        ({"seeds": "1,2"}, r"seeds: must be a list of .* such as \[0, 1, 2\]; got '1,"),
+        ({"seeds": 3}, r"seeds: must be a list of .* such as \[0, 1, 2\]; got 3"),
         ({"settings": {"seed": 1}}, "settings.seed: differs between the runs"),
         ({"settings": {"outdir": "x"}}, "settings.outdir: .*--out"),
         ({"settings": [1]}, "settings: must hold 'name: value' lines"),
@@ -162,10 +159,8 @@ def test_tuning_has_every_combination_of_a_row(load):
         ({"axes": {"m": {"x": {}}}, "columns": ["y"]}, "columns: must be a list of"),
         ({"axes": {"m": {"x": {}}}, "baseline": {"m": "y"}}, "has no point 'y'.*: x"),
         ({"baseline": "x"}, "baseline: must be one"),
-        ({"engine": "spark"}, "engine: must be one of embedded, federatedscope"),
         ({"workers": 0}, "workers: must be a whole number"),
-        ({"paper": 7}, "paper: must be a name"),
-        ({"seeds": list(range(999)), "axes": {"a.b": list(range(200))}}, "199800 runs"),
+        ({"paper": 7}, "paper: must be the name"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(load, content, message):
@@ -184,12 +179,6 @@ def test_what_is_no_study_is_refused(load, text):
 def test_overrides_come_in_pairs(load):
     with pytest.raises(ConfigError, match=r"'ggeur\.steps' has no value"):
         load({"base": "ggeur_quickstart"}, "ggeur.steps")
-
-
-def test_the_study_of_several_seeds_is_one(load):
-    plan = load(study_text("ggeur_quickstart", {"ggeur.steps": [1]}, [0, 5]))
-    assert [cell.seed for cell in plan.cells()] == [0, 5]
-    assert plan.cells()[0].settings == {"ggeur.steps": [1]}
 
 
 # study.json and cell.json: there and back, and everything else refused by name.
@@ -247,11 +236,10 @@ def test_other_files_are_named(tmp_path, text, message):
 
 
 HONEST = made(noisy(0.8, 0, 3), 0, closed_form={"Art": 0.5, "Clipart": 0.25})
-DIGITS = "9" * 6000
 
 
 @pytest.mark.parametrize("name", [STUDY_FILE, CELL_FILE])
-@pytest.mark.parametrize("value", [DIGITS, "[" * 100_000, "NaN", "[]", '{"x": 1}'])
+@pytest.mark.parametrize("value", ["9" * 6000, "[" * 100_000, '{"x": 1}'])
 def test_what_is_wrong_in_a_study_is_named(tmp_path, name, value, capsys):
     write(tmp_path / "run", HONEST)
     folder = tmp_path / "run" if name == CELL_FILE else tmp_path

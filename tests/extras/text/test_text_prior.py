@@ -14,9 +14,6 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.text.classes import ClassTexts, EnsembleHead
 from federatedscope_ggeur.extras.text.prior import bridge, with_prior
 from federatedscope_ggeur.extras.text.prompts import TextMix, TextPull
-from federatedscope_ggeur.federation.exchanges.training.fit import fit
-from federatedscope_ggeur.federation.optimizers import OptimizerSettings
-from federatedscope_ggeur.federation.settings import TrainingSettings
 from federatedscope_ggeur.geometry import Space, Statistics
 from federatedscope_ggeur.methods import LocalHooks
 from federatedscope_ggeur.models import (
@@ -277,15 +274,6 @@ def test_a_methods_own_correction_stays():
     pull = TextPull(draws(C, D), 0.5).added(hooks, model, Space.raw(D))
     pull.add_correction(draws(C * D + C), torch.zeros(C * D + C))
     assert called == [1]
-
-
-def test_a_strong_pull_ends_at_the_zero_shot_head():
-    model, target = LinearHead(D, C), draws(C, D)
-    hooks = TextPull(target, 1e3).added(LocalHooks(), model, Space.raw(D))
-    settings = TrainingSettings(OptimizerSettings("SGD", 4e-4), 30)
-    rows, labels = draws(20, D), torch.arange(20) % C
-    after = fit(model, to_vector(model), rows, labels, settings, 0, hooks).params
-    assert torch.allclose(after[: C * D].view(C, D), target, atol=1e-2)
 
 
 def test_heads_between_the_two():

@@ -24,13 +24,6 @@ from federatedscope_ggeur.extras.text.adapter import AdapterHead
 from federatedscope_ggeur.extras.text.base import CosineHead
 from federatedscope_ggeur.extras.text.load import read_text_file
 from federatedscope_ggeur.extras.text.prepare import class_texts
-from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
-    AugmentationClient,
-)
-from federatedscope_ggeur.federation.exchanges.training.exchange import (
-    TrainingClient,
-    train_broadcast,
-)
 
 ZERO_SHOT = ["ggeur.closed_form", "zeroshot"]
 LDA, IID = (
@@ -178,25 +171,6 @@ def test_training_lowers_the_loss_and_little_travels_as_foretold(config, clip, k
     wanted = AdapterHead if kind == "fedclip" else CosineHead
     assert isinstance(results.model, wanted)
     assert results.round0.space is None
-
-
-@pytest.mark.slow
-def test_the_published_loss_skips_batches_of_one(config, clip):
-    base = ["ggeur.text.model", "fedclip", *SGD, *clip, "data.splitter", "iid"]
-    base += ["data.splitter_args", "[]", "train.local_update_steps", 1]
-    rows = len(Run(config(*base)).engine.clients[1].features)
-    run = Run(config(*base, "dataloader.batch_size", rows - 1))
-    run.engine.side(1, AugmentationClient).prepare(None, None)
-    sent = train_broadcast(run.engine.server, 1)
-    update = run.engine.side(1, TrainingClient).train(sent)
-    assert update.steps == 1  # of two
-
-
-@pytest.mark.slow
-def test_prompts_need_the_tower(config):
-    cfg = config("ggeur.text.model", "promptfl", "ggeur.encoder.name", "hog")
-    with pytest.raises(ConfigError, match="has no text side"):
-        Run(cfg)
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from carrier import carrier, garbage, late
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.membership import (
     Agreement,
-    Conduct,
     Membership,
 )
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
@@ -157,17 +156,6 @@ def test_what_a_lost_client_said_no_longer_counts(members):
     join(members, 2)
     refused = Agreement(2, SETTINGS).note(1, TRUE)
     assert refused == {}
-
-
-def test_three_strikes_and_two_deadlines():
-    conduct = Conduct()
-    assert conduct.strike(3, "a") == conduct.strike(3, "b") == ""
-    assert conduct.strike(4, "a") == conduct.miss(4, "slow") == ""
-    assert conduct.barred == {}
-    reason = conduct.strike(3, "junk")
-    assert reason == "barred after 3 invalid messages, the last one: junk"
-    assert "2 missed deadlines, the last one: slow" in conduct.miss(4, "slow")
-    assert list(conduct.barred) == [3, 4]
 
 
 def test_joining_again_forgives_nothing():

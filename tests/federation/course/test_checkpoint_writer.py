@@ -46,11 +46,6 @@ def files_at(path):
     return {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
 
 
-def test_the_rounds_that_are_over(config, kept):
-    cfg = config("federate.save_to", kept)
-    assert checkpoint_rounds(kept) == cfg.federate.total_round_num
-
-
 def test_a_pickle_is_refused_unread(config, path, tmp_path):
     """FederatedScope's own checkpoints are pickles."""
 

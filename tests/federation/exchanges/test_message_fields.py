@@ -361,6 +361,7 @@ def test_updates_come_of_those_drawn_in_their_round():
 
     assert validate(TRAIN, update(1), 4, [1]) is None
     for bad, field in (
+        (ClientUpdate(1, 4, torch.zeros(15), 1, {}), "upload"),
         (update(2), "round"),
         (update(3), "round"),
         (update(1, number=3), "round"),

@@ -207,7 +207,7 @@ def made(seed=0, n=24):
     return x, y, k
 
 
-def fitted(x, y, k, kappa, g, scale, client=1, prior=False):
+def fitted(x, y, k, kappa, g, scale, client=1):
     """By explicit inverses: weights [C, D] and biases [C] of classes that are there."""
     x = x / scale
     m, n, classes = x.mean(0), len(y), sorted(set(y))
@@ -222,8 +222,6 @@ def fitted(x, y, k, kappa, g, scale, client=1, prior=False):
         if mine.any() and math.isfinite(kappa):
             mean = (mine.sum() * x[mine].mean(0) + kappa * mu) / (mine.sum() + kappa)
         share = (y == c).mean()
-        if prior:
-            share = (mine.sum() + share) / ((k == client).sum() + 1)
         w = np.linalg.solve(cov, mean - m)
         found[c] = (w / scale, np.log(share) - (mean - m) @ w / 2 - w @ m)
     return found
@@ -266,16 +264,15 @@ def test_left_out_scores_are_those_of_refitting(standardize):
             )
 
 
-@pytest.mark.parametrize("prior", [False, True])
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("kappa", [math.inf, 30.0, 0.0])
-def test_the_head_is_lda_with_means_in_between(kappa, standardize, prior):
+def test_the_head_is_lda_with_means_in_between(kappa, standardize):
     x, y, k = made()
     form = CLOSED_FORMS["lda"](shrinkage=0.3, standardize=standardize)
     heads = PersonalHeads(form, personal_parts(x, y))
-    head = heads.head(own_of(x, y, k), kappa, 2.0, prior)
+    head = heads.head(own_of(x, y, k), kappa, 2.0)
     scale = x.std(0) if standardize else np.ones(DIM)
-    found = fitted(x, y, k, kappa, 0.3, scale, prior=prior)
+    found = fitted(x, y, k, kappa, 0.3, scale)
     for row in x:
         scores = head(torch.from_numpy(row).float()).detach().numpy()
         np.testing.assert_allclose(

@@ -306,7 +306,6 @@ class FedPG(Method):
     Each round, the virtual prototypes P' begin where `prototypes` says:
 
     - redrawn: at new draws from N(0, 1), as the authors do;
-    - kept: where the last round left them;
     - global: at P_c.
 
     A rate of 2e-5 over 300 falling steps moves a number by only 0.004 in a round. So
@@ -435,12 +434,10 @@ class FedPG(Method):
         load_vector(generator, state["generator"])
         prototypes, known = (t.to(device) for t in global_prototypes(updates))
         rng = context.generator("fedpg")
-        virtual = state.get("prototypes")
-        if virtual is None:
-            at = slice(None) if self.prototypes == "global" else slice(0)
-            size = model.num_classes, model.width
-            start = context.generator("fedpg-prototypes")
-            virtual = virtual_prototypes(size, prototypes[at], known[at], start)
+        at = slice(None) if self.prototypes == "global" else slice(0)
+        size = model.num_classes, model.width
+        start = context.generator("fedpg-prototypes")
+        virtual = virtual_prototypes(size, prototypes[at], known[at], start)
         if not self.constraint:
             prototypes, known = prototypes[:0], known[:0]
         virtual = self._training.run(
@@ -455,8 +452,7 @@ class FedPG(Method):
             )
             return dict(state)
         images = generator.draw(self.images_per_class, rng)
-        kept = {"prototypes": virtual.cpu()} if self.prototypes == "kept" else {}
-        return {"images": images, "generator": vector, **kept}
+        return {"images": images, "generator": vector}
 
     def generator_of(self, model: Model) -> ImageGenerator:
         """The generator that makes input images for `model`, on the CPU."""

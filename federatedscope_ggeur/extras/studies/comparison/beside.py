@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -16,7 +15,7 @@ from .runs import AVG, STD, Measure
 from .sheets import NONE, Sheet, SheetCell, head_notes
 from .table import Row, Table
 
-_ROUND = "seconds a round"
+_ROUND = Measure("seconds_a_round")
 _LONGEST = 60
 
 
@@ -103,7 +102,7 @@ def _place(paper: PaperTable, table: Table, row: Row) -> _Place | None:
     if found is None:
         return None
     if paper.unit == "s":
-        columns = {paper.columns[0]: Measure(_ROUND)}
+        columns = {paper.columns[0]: _ROUND}
     elif "AVG" in paper.columns:
         domains = [c for c in paper.columns if c not in ("AVG", "STD")]
         if set(domains) != set(table.domains):
@@ -142,39 +141,24 @@ def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
         f"{paper.source}; in {unit}; ours: mean ± standard deviation over seeds; "
         "differences in the same unit, ours minus the paper's, which has no deviation"
     ]
-    doubts = [
-        f"the paper's {d.column} of {d.row} is printed as {d.printed:g}; its domains "
-        f"give {d.worked_out:g}"
-        for d in paper.doubts
-        if d.row in {place.paper_row for place in places}
-    ]
     return Sheet(
         f"Beside the paper's Table {paper.name[5:]}",
         paper.title,
         ["row", "seeds", "head", *shown],
         rows,
-        [*notes, *paper.notes, *doubts],
+        [*notes, *paper.notes],
     )
 
 
 def _spread(place: _Place, column: str) -> tuple[float, float | None] | None:
     """The mean and the deviation of our runs, in the paper's unit."""
     measure = place.columns.get(column)
-    if measure is None:
+    spread = None if measure is None else place.row.spread(measure)
+    if measure is None or spread is None:
         return None
-    if measure.key != _ROUND:
-        spread = place.row.spread(measure)
-        if spread is None:
-            return None
-        return 100 * spread.mean, None if spread.sd is None else 100 * spread.sd
-    seconds = [_seconds(run.results) for run in place.row.runs.values()]
-    known = [value for value in seconds if value is not None]
-    return (fmean(known), None) if known else None
-
-
-def _seconds(results: Results) -> float | None:
-    rounds = [record.seconds for record in results.rounds]
-    return fmean(rounds) if rounds else None
+    if measure == _ROUND:  # by the clock, which other seeds do not move
+        return spread.mean, None
+    return 100 * spread.mean, None if spread.sd is None else 100 * spread.sd
 
 
 def _numbers(spread: tuple[float, float | None]) -> tuple[str, str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import Lines
-from federatedscope_ggeur.reporting.lines import screening_lines
-from federatedscope_ggeur.reporting.results import Results, numbers
+from federatedscope_ggeur.reporting.results import Results
 
 from ..study import Axis, Study
 from .labels import Labelled, label
@@ -21,11 +20,6 @@ from .pictures import Picture
 from .runs import FoundRun, find_runs
 from .sheets import Sheet, as_markdown, as_text, study_notes
 from .table import Row, Table, as_csv, name_of
-
-#: Fields of results that may differ between two runs of one cell and seed, because they
-#: hold paths and notes.
-_NOT_COMPARED = ("config", "notes")
-_MOST_SCREENED = 20  # the most lines about screening
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +73,7 @@ class Comparison:
         ------
         DataError
             A folder does not exist, or has no finished run. Files have another version;
-            the error names each. Or two runs of one row and seed differ.
+            the error names each. Or a row has two runs with one seed.
         ConfigError
             There is no such baseline, or `target` is not in (0, 1].
         """
@@ -166,7 +160,7 @@ def _table(
     named = label(runs, studies)
     several = [axis for axis in named.axes if len(axis.points) > 1]
     several = several or named.axes[:1]
-    rows, notes = _rows(runs, named, several)
+    rows = _rows(runs, named, several)
     baselines = _baselines(rows, several, named, studies, baseline)
     first = runs[0].results
     beside = [name for study in studies for name in study.columns]
@@ -184,10 +178,8 @@ def _table(
         baselines=baselines,
         notes=[
             *named.notes,
-            *notes,
             *_notes_on_data(rows, baselines),
             *_notes_on_rounds(rows),
-            *_notes_on_clients(rows),
         ],
         shared={
             axis.name: axis.points[0]
@@ -209,19 +201,19 @@ def _place(table: Table, studies: Sequence[Study]) -> list[int]:
 
 def _rows(
     runs: list[FoundRun], named: Labelled, axes: Sequence[Axis]
-) -> tuple[dict[str, Row], list[str]]:
-    """Rows by name, in the order of the axes. A run that is found twice counts once."""
+) -> dict[str, Row]:
+    """Rows by name, in the order of the axes."""
     names = [axis.name for axis in axes]
     found: dict[str, Row] = {}
-    twice = 0
     for run, labels in zip(runs, named.labels):
         name = name_of(labels, names) or "all runs"
         row = found.setdefault(name, Row(name, labels, {}))
         other = row.runs.setdefault(run.results.seed, run)
         if other is not run:
-            _check_same(name, other, run)
-            twice += 1
-    notes = [f"{twice} runs were found twice, with equal numbers"] if twice else []
+            raise DataError(
+                f"two runs are '{name}' with seed {run.results.seed}: "
+                f"'{other.folder}' and '{run.folder}'; leave one of them out"
+            )
 
     def place(row: Row) -> list[int]:
         return [
@@ -231,24 +223,10 @@ def _rows(
             for axis in axes
         ]
 
-    ordered = sorted(found.values(), key=place)
-    for row in ordered:
-        by_seed = dict(sorted(row.runs.items()))
-        row.runs.clear()
-        row.runs.update(by_seed)
-    return {row.name: row for row in ordered}, notes
-
-
-def _check_same(name: str, one: FoundRun, other: FoundRun) -> None:
-    first, second = (numbers(run.results) for run in (one, other))
-    for key in _NOT_COMPARED:
-        del first[key], second[key]
-    if first != second:
-        differs = ", ".join(key for key in first if first[key] != second[key])
-        raise DataError(
-            f"two runs of '{name}' with seed {one.results.seed} differ in {differs}: "
-            f"'{one.folder}' and '{other.folder}'; leave one of them out"
-        )
+    return {
+        row.name: replace(row, runs=dict(sorted(row.runs.items())))
+        for row in sorted(found.values(), key=place)
+    }
 
 
 def _baselines(
@@ -386,22 +364,6 @@ def _notes_on_rounds(rows: dict[str, Row]) -> list[str]:
 def _is_early(results: Results) -> bool:
     scored, rounds = results.final.rounds, results.rounds
     return len(scored) > 1 and 2 * scored[0] <= rounds[-1].round
-
-
-def _notes_on_clients(rows: dict[str, Row]) -> list[str]:
-    """Notes on what screening found about clients, each line once for a row."""
-    seeds: dict[tuple[str, str], list[str]] = {}
-    for row in rows.values():
-        for seed, run in row.runs.items():
-            for line in screening_lines(run.results.screening):
-                seeds.setdefault((row.name, line), []).append(str(seed))
-    notes = [
-        f"{line} ({name}, seed {', '.join(on)})" for (name, line), on in seeds.items()
-    ]
-    more = len(notes) - _MOST_SCREENED
-    if more > 0:
-        notes[_MOST_SCREENED:] = [f"screening: {more} more lines, in the runs' results"]
-    return notes
 
 
 def _same_data(one: Row, other: Row) -> bool:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -32,12 +31,6 @@ _ASIDE = (
 _FIRST = (
     "ggeur.base_method", "ggeur.augmentation", "ggeur.steps", "ggeur.closed_form",
     "ggeur.init", "ggeur.calibrate", "ggeur.network.name",
-)  # fmt: skip
-_CLOSED_FORM = "ggeur.closed_form"
-#: Settings of training. They do not name a run that is a closed form and no more.
-_OF_TRAINING = (
-    "ggeur.base_method", "ggeur.augmentation", "ggeur.steps",
-    "federate.total_round_num", "train.",
 )  # fmt: skip
 _MOST_NAMED = 12
 _MISSING = "(not set)"
@@ -113,10 +106,6 @@ def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
     texts = {key: [_shown(one.get(key, _MISSING)) for one in settings] for key in names}
     differing = [key for key in names if len(set(texts[key])) > 1]
     differing.sort(key=_rank)
-    untrained = [_is_untrained(run) for run in runs]
-    if any(untrained) and _CLOSED_FORM in differing:
-        differing.remove(_CLOSED_FORM)
-        differing.insert(0, _CLOSED_FORM)
     kept: list[str] = []
     told: list[str] = []  # settings that follow from a kept one
     for key in differing:
@@ -128,12 +117,11 @@ def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
     kept.sort(key=_rank)
     ends = [key.rpartition(".")[2] for key in kept]
     shown = [key if ends.count(end) > 1 else end for key, end in zip(kept, ends)]
-    parts = [
-        {key: f"{name} {texts[key][i]}" for key, name in zip(kept, shown)}
+    labels = [
+        ", ".join(f"{name} {texts[key][i]}" for key, name in zip(kept, shown))
+        or _common_name(runs)
         for i in range(len(runs))
     ]
-    labels = [", ".join(part.values()) or _common_name(runs) for part in parts]
-    labels = _without_training(labels, parts, untrained)
     notes = []
     if told:
         others = listed(told, _MOST_NAMED)
@@ -145,34 +133,6 @@ def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
 
 def _rank(key: str) -> int:
     return _FIRST.index(key) if key in _FIRST else len(_FIRST)
-
-
-def _is_untrained(run: FoundRun) -> bool:
-    """Whether a head in closed form is the whole run."""
-    return run.results.final.head == "closed_form" and not run.results.rounds
-
-
-def _without_training(
-    labels: Sequence[str],
-    parts: Sequence[Mapping[str, str]],
-    untrained: Sequence[bool],
-) -> list[str]:
-    """The labels, without settings of training where a run does not train.
-
-    A label stays as it is if two labels would become one.
-    """
-    shorter = [
-        ", ".join(text for key, text in part.items() if not _is_in(key, _OF_TRAINING))
-        if is_untrained
-        else label
-        for label, part, is_untrained in zip(labels, parts, untrained)
-    ]
-    pairs = set(zip(shorter, labels))
-    common = Counter(short for short, _ in pairs)
-    return [
-        short if short and common[short] == 1 else label
-        for short, label in zip(shorter, labels)
-    ]
 
 
 def _common_name(runs: Sequence[FoundRun]) -> str:
@@ -203,9 +163,6 @@ def _shown(value: Any) -> str:
 
 #: The level of the intervals. A p-value below the second number is significant.
 CONFIDENCE, SIGNIFICANT = 0.95, 0.05
-#: With fewer seeds Wilcoxon's test is never significant, even before correction. Its
-#: smallest two-sided p-value is 2 / 2^n, which is 0.0625 for five seeds.
-WILCOXON_FROM = 6
 # A deviation below this share of the numbers counts as zero: it is rounding.
 _ROUNDING = 1e-12
 
@@ -263,18 +220,13 @@ class Difference:
         The p-value of the paired t-test, two-sided. It is 1 if both rows are equal on
         two or more seeds. It is None for one seed. It is also None if all differences
         are the same number other than 0, because a t-test needs a deviation.
-    p_wilcoxon : float or None
-        The p-value of Wilcoxon's signed-rank test, two-sided and exact. It is 1 if all
-        differences are 0, and None with fewer than `WILCOXON_FROM` seeds.
-    p_holm, p_wilcoxon_holm : float or None
-        The same p-values, corrected by Holm for all rows of the table.
+    p_holm : float or None
+        The same p-value, corrected by Holm for all rows of the table.
     """
 
     spread: Spread
     p: float | None
-    p_wilcoxon: float | None
     p_holm: float | None = None
-    p_wilcoxon_holm: float | None = None
 
     @property
     def is_significant(self) -> bool:
@@ -282,15 +234,10 @@ class Difference:
         return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
 
-def paired(
-    row: Mapping[int, float], other: Mapping[int, float]
-) -> tuple[Spread, float | None, float | None] | None:
+def paired(row: Mapping[int, float], other: Mapping[int, float]) -> Difference | None:
     """The differences `row` minus `other`, over the seeds that both have.
 
-    Returns
-    -------
-    spread, p, p_wilcoxon
-        The fields of `Difference`. The result is None if the rows have no common seed.
+    None if the rows have no common seed. The p-value is not corrected yet.
     """
     seeds = sorted(set(row) & set(other))
     differences = [row[seed] - other[seed] for seed in seeds]
@@ -300,15 +247,11 @@ def paired(
     spread = Spread.of(differences)
     if spread is None:
         return None
-    if spread.n < 2:
-        return spread, None, None
-    if not any(differences):
-        return spread, 1.0, 1.0 if spread.n >= WILCOXON_FROM else None
-    p = None
+    p = 1.0 if spread.n > 1 and not any(differences) else None
     if spread.sd:
         t = spread.mean / (spread.sd / math.sqrt(spread.n))
         p = float(2 * stats.t.sf(abs(t), spread.n - 1))
-    return spread, p, _wilcoxon(differences)
+    return Difference(spread, p)
 
 
 def differences(
@@ -323,12 +266,10 @@ def differences(
         seed. Rows without a common seed are left out.
     """
     found = {name: paired(*both) for name, both in rows.items()}
-    known = {name: values for name, values in found.items() if values is not None}
-    ts = holm([p for _, p, _ in known.values()])
-    ranks = holm([p for _, _, p in known.values()])
+    known = {name: found for name, found in found.items() if found is not None}
+    corrected = holm([one.p for one in known.values()])
     return {
-        name: Difference(*values, p_holm, p_wilcoxon_holm)
-        for (name, values), p_holm, p_wilcoxon_holm in zip(known.items(), ts, ranks)
+        name: replace(one, p_holm=p) for (name, one), p in zip(known.items(), corrected)
     }
 
 
@@ -353,24 +294,3 @@ def _sd(values: Sequence[float]) -> float | None:
     mean = fmean(values)
     sd = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
     return 0.0 if sd <= _ROUNDING * max(map(abs, values)) else sd
-
-
-def _wilcoxon(differences: Sequence[float]) -> float | None:
-    """The exact p-value of Wilcoxon's test, also with ties. Zeros are left out.
-
-    Given the ranks, both signs are equally likely. This is not scipy's test. If there
-    are ties, scipy approximates in ways that depend on its version.
-    """
-    if len(differences) < WILCOXON_FROM:
-        return None
-    # Test scores are fractions of few rows. Differences that are equal up to rounding
-    # share a rank.
-    rounded = [float(f"{d:.12g}") for d in differences if d]
-    ranks = stats.rankdata([abs(d) for d in rounded])
-    doubled = [round(2 * rank) for rank in ranks]  # shared ranks are halves
-    ways = [1] + [0] * sum(doubled)  # the ways to get each sum of positive ranks
-    for rank in doubled:
-        ways = [n + (ways[i - rank] if i >= rank else 0) for i, n in enumerate(ways)]
-    found = sum(rank for rank, d in zip(doubled, rounded) if d > 0)
-    tail = min(sum(ways[: found + 1]), sum(ways[found:]))
-    return min(1.0, 2 * tail / 2 ** len(doubled))

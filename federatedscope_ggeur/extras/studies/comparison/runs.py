@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import Lines
@@ -173,7 +174,7 @@ class Measure:
         The kind. ``accuracy``, ``avg`` and ``std`` are fractions in [0, 1] of the run's
         score (`Final`). ``bytes_up`` and ``bytes_down`` are bytes of all messages,
         divided by the number of clients. ``seconds`` is the time of round 0 and all
-        rounds.
+        rounds, ``seconds_a_round`` the mean time of a round without round 0.
     domain : str
         The domain of ``accuracy``; else "".
     """
@@ -227,6 +228,9 @@ _NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "bytes_up": lambda results: _a_client(results.final.bytes_up, results),
     "bytes_down": lambda results: _a_client(results.final.bytes_down, results),
     "seconds": lambda results: results.final.seconds,
+    "seconds_a_round": lambda results: (
+        fmean(record.seconds for record in results.rounds) if results.rounds else None
+    ),
 }
 AVG, STD = Measure("avg"), Measure("std")
 #: The measures of what a run costs.

@@ -17,7 +17,7 @@ from federatedscope_ggeur.printable import LINE, markdown, printable
 from federatedscope_ggeur.reporting.tables import text_table
 
 from ..study import Study, Tuned
-from .labels import WILCOXON_FROM, Difference, Spread
+from .labels import Difference, Spread
 from .runs import AVG, COSTS, Measure
 from .table import CLAIM_FROM, Best, Table, across, heads_text, name_of
 
@@ -203,11 +203,6 @@ def differences_sheet(table: Table) -> Sheet:
         ("p (paired t)", lambda d: p_text(d.p)),
         ("Holm", lambda d: p_text(d.p_holm)),
     ]
-    if any(d.p_wilcoxon is not None for d in found.values()):
-        columns += [
-            ("p (Wilcoxon)", lambda d: p_text(d.p_wilcoxon)),
-            ("Holm, Wilcoxon", lambda d: p_text(d.p_wilcoxon_holm)),
-        ]
     rows = []
     for name, row in table.rows.items():
         spread, difference = row.spread(AVG), found.get(name)
@@ -236,8 +231,7 @@ def differences_sheet(table: Table) -> Sheet:
             "in percentage points, over the seeds that both rows have; intervals by "
             f"Student's t; p two-sided; Holm: corrected for this table's comparisons "
             f"({compared})",
-            f"{NONE}: no value; there is one seed, the same difference on every seed, "
-            f"or fewer than {WILCOXON_FROM} seeds (Wilcoxon)",
+            f"{NONE}: there is one seed, or the same difference on every seed",
             *head_notes(table),
         ],
     )

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 
 from federatedscope_ggeur.reporting.tables import csv_text
 
@@ -258,17 +257,8 @@ class Table:
             ): name
             for name, row in self.rows.items()
         }
-        there = {column for _, column in cells}
-        beside = [axis for axis in self.axes if axis.name in self.columns]
-        # The order is that of the axes, even if a row lacks points.
-        names = [axis.name for axis in beside]
-        ordered = [
-            heading(dict(zip(names, points)), names)
-            for points in product(*(axis.points for axis in beside))
-        ]
-        columns = [column for column in ordered if column in there]
-        columns += sorted(there - set(columns))
-        return list(dict.fromkeys(row for row, _ in cells)), columns, cells
+        names, columns = (list(dict.fromkeys(part)) for part in zip(*cells))
+        return names, columns, cells
 
 
 def heads_text(runs: Iterable[FoundRun]) -> str:
@@ -330,8 +320,7 @@ def name_of(labels: dict[str, str], axes: Sequence[str]) -> str:
 
 COLUMNS = (
     "table", "row", "head", "head_sha256", "measure", "domain", "seed", "n", "value",
-    "sd", "low", "high", "baseline", "p", "p_holm", "p_wilcoxon",
-    "p_wilcoxon_holm", "best",
+    "sd", "low", "high", "baseline", "p", "p_holm", "best",
 )  # fmt: skip
 
 
@@ -388,8 +377,6 @@ def _lines(table: Table, target: float | None) -> list[dict]:
                         "baseline": table.baselines[name],
                         "p": found.p,
                         "p_holm": found.p_holm,
-                        "p_wilcoxon": found.p_wilcoxon,
-                        "p_wilcoxon_holm": found.p_wilcoxon_holm,
                     }
                 )
     for name, row in table.rows.items():

@@ -1,7 +1,7 @@
-"""The tables of the GGEUR paper as data: figures, settings, and doubtful figures.
+"""The tables of the GGEUR paper as data: figures and settings.
 
 Ma et al., Geometric Knowledge-Guided Localized Global Distribution Alignment for
 Federated Learning, CVPR 2025 (arXiv 2503.06457).
 """
 
-from .tables import PAPER_TABLES, Doubt, PaperTable, Stated, paper_table, stated_at
+from .tables import PAPER_TABLES, PaperTable, Stated, paper_table, stated_at

@@ -1,9 +1,8 @@
-"""Read the paper's tables, check their arithmetic, and find a run's place in one."""
+"""Read the paper's tables, and find a run's place in one."""
 
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,9 +19,6 @@ _ABOUT = yaml.safe_load((_FOLDER / "about.yaml").read_text("utf-8"))
 #: The tables, with what is known about each.
 _TABLES: Mapping[str, Mapping[str, Any]] = _ABOUT["tables"]
 PAPER_TABLES = tuple(_TABLES)
-#: Printed figures have two decimals. So the mean of four may be wrong by 0.005, and its
-#: printed figure by 0.005 more. A deviation that is divided by 3 may be more wrong.
-_ROUNDING = 0.0112
 _BATCH = "Table 8; App. C says 64 for all sets"
 #: The settings of a head that is trained on embeddings.
 _HEAD = {"ggeur.text.model": "", "ggeur.closed_form": "none", "ggeur.network.name": ""}
@@ -42,23 +38,6 @@ class Stated:
 
     value: Any
     source: str = "the paper does not say"
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """A number in a paper's table that disagrees with the others of its row.
-
-    Attributes
-    ----------
-    row, column : str
-    printed, worked_out : float
-        `worked_out` is computed from the row's domains, which are printed to 0.01.
-    """
-
-    row: str
-    column: str
-    printed: float
-    worked_out: float
 
 
 @dataclass(frozen=True)
@@ -86,9 +65,8 @@ class PaperTable:
         The settings, by key, that distinguish the runs of a column or row from others.
     column_said, row_said : dict of str to dict of str to Stated
         The settings that the paper states for one column or row, as in `setting`.
-    doubts : list of Doubt
     notes : list of str
-        More remarks for a reader.
+        Remarks for a reader, such as figures that contradict each other.
     """
 
     name: str
@@ -102,7 +80,6 @@ class PaperTable:
     row_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     column_said: dict[str, dict[str, Stated]] = field(default_factory=dict)
     row_said: dict[str, dict[str, Stated]] = field(default_factory=dict)
-    doubts: list[Doubt] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def row_of(self, config: Mapping[str, Any]) -> str | None:
@@ -173,7 +150,6 @@ def _load(name: str) -> PaperTable:
         row_settings={row: _row(name, row) for row in rows},
         column_said=column_said,
         row_said=_row_said(rows),
-        doubts=_doubts(columns, rows) if "AVG" in columns else [],
     )
 
 
@@ -304,22 +280,3 @@ def _same(found: Any, wanted: Any) -> bool:
         return isinstance(found, (list, tuple)) and sorted(found) == wanted
     # A run without the extra that has the setting lacks it.
     return found == wanted or (found is None and wanted == "")
-
-
-def _doubts(columns, rows) -> list[Doubt]:
-    """The figures that do not follow from the domains of their row.
-
-    A table's STD divides by the number of domains, or by one less. The choice with
-    fewer doubts is taken.
-    """
-    doubts: dict[int, list[Doubt]] = {0: [], 1: []}
-    for ddof, found in doubts.items():
-        for row, cells in rows.items():
-            domains = [cells[c] for c in columns[:-2]]
-            mean = sum(domains) / len(domains)
-            squares = sum((x - mean) ** 2 for x in domains)
-            std = math.sqrt(squares / (len(domains) - ddof))
-            for column, value in (("AVG", mean), ("STD", std)):
-                if abs(value - cells[column]) > _ROUNDING:
-                    found.append(Doubt(row, column, cells[column], round(value, 3)))
-    return min(doubts.values(), key=len)

@@ -59,9 +59,7 @@ class Geometry:
         labels = message.labels("classes", schema.num_classes, distinct=True)
         dim = schema.dim if len(labels) else 0
         distinct = min(1, len(labels)) if schema.pooled_geometry else len(labels)
-        ranks = message.tensor("ranks", I64, (distinct,))
-        if ((ranks < 0) | (ranks > dim)).any():
-            raise message.refuse("ranks", f"ranks must lie in 0..{dim}")
+        ranks = message.tensor("ranks", I64, (distinct,), (0, dim))
         total = int(ranks.sum())
         values = message.tensor("eigenvalues", torch.float64, (total,))
         if (values <= 0).any():
@@ -110,9 +108,7 @@ class Prototypes:
         means = message.tensor("prototypes", F32, (len(labels), schema.dim))
         if not counted:
             return cls(labels, means)
-        counts = message.tensor("counts", I64, (len(labels),))
-        if ((counts < 1) | (counts > wire.LARGEST)).any():
-            raise message.refuse("counts", f"must lie in 1..{wire.LARGEST}")
+        counts = message.tensor("counts", I64, (len(labels),), (1, wire.LARGEST))
         return cls(labels, means, counts)
 
 

@@ -36,7 +36,7 @@ from federatedscope_ggeur.models.closed_forms.left_out import (
 from federatedscope_ggeur.printable import get_logger
 
 from ..base import refusal
-from ..statistics.upload import take_weights
+from ..statistics.upload import EMBEDDINGS, take_weights
 
 T = TypeVar("T")
 F64, I64 = torch.float64, torch.int64
@@ -99,22 +99,12 @@ class LeaveOneOut:
         names, dim = message.texts("domains"), schema.dim
         labels = message.labels("labels", schema.num_classes, distinct=False)
         j = len(labels)
-        counts = message.tensor("counts", I64, (j,))
-        if not j or ((counts <= 0) | (counts > wire.LARGEST)).any():
-            raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
-        means = message.tensor("means", F64, (j, dim))
-        if (means.abs() > LARGEST_EMBEDDING).any():
-            raise message.refuse(
-                "means", f"means must lie within {LARGEST_EMBEDDING:g}"
-            )
-        clients = message.tensor("clients", I64, (j,))
-        domains = message.tensor("domains", I64, (j,))
-        if (clients < -1).any() or (clients > wire.LARGEST).any():
-            raise message.refuse("clients", "client numbers must be positive")
-        if (domains < -1).any() or (domains >= len(names)).any():
-            raise message.refuse(
-                "domains", "a component names a domain that the message does not list"
-            )
+        if not j:
+            raise message.refuse("labels", "there are no components")
+        counts = message.tensor("counts", I64, (j,), (1, wire.LARGEST))
+        means = message.tensor("means", F64, (j, dim), EMBEDDINGS)
+        clients = message.tensor("clients", I64, (j,), (-1, wire.LARGEST))
+        domains = message.tensor("domains", I64, (j,), (-1, len(names) - 1))
         keys = torch.stack([labels, clients, domains], dim=1)
         if len(keys.unique(dim=0)) < j:
             raise message.refuse(
@@ -138,12 +128,8 @@ class LeaveOneOut:
 
 
 def _take_scatter(message: wire.Message, dim: int) -> Tensor:
-    upper = message.tensor("scatter", F64, (dim * (dim + 1) // 2,))
-    if (upper.abs() > LARGEST_EMBEDDING**2 * wire.LARGEST).any():
-        raise message.refuse(
-            "scatter",
-            "expected a finite positive semi-definite scatter of plausible size",
-        )
+    most = LARGEST_EMBEDDING**2 * wire.LARGEST
+    upper = message.tensor("scatter", F64, (dim * (dim + 1) // 2,), (-most, most))
     scatter = torch.zeros(dim, dim, dtype=F64)
     rows, columns = torch.triu_indices(dim, dim)
     scatter[rows, columns] = upper
@@ -201,11 +187,10 @@ class HitCounts:
                 "scored", f"must be at most the {rows} rows of the client, got {scored}"
             )
         weight = _take_weight(message, scored, schema)
-        hits = message.tensor("hits", I64 if weight is None else F64, (None,))
-        most = scored if weight is None else weight * (1 + 1e-9)
-        if ((hits < 0) | (hits > most)).any():
-            problem = f"hits must lie in 0..{most:.10g}, the number of scored rows"
-            raise message.refuse("hits", problem)
+        kind, most = I64, float(scored)
+        if weight is not None:
+            kind, most = F64, weight * (1 + 1e-9)
+        hits = message.tensor("hits", kind, (None,), (0, most))
         validation = message.integer("validation")
         if validation > rows:
             problem = f"must be at most the {rows} rows of the client, got {validation}"
@@ -333,10 +318,8 @@ def take_losses(
 ) -> tuple[int, Tensor]:
     """Read and check the number of rows in an answer and its log-losses."""
     message.only(("losses",))
-    rows, losses = message.integer("rows"), message.tensor("losses", I64, shape)
-    if ((losses < 0) | (losses > LARGEST_LOSS)).any():
-        problem = f"log-losses must lie in 0..{LARGEST_LOSS}"
-        raise message.refuse("losses", problem)
+    rows = message.integer("rows")
+    losses = message.tensor("losses", I64, shape, (0, LARGEST_LOSS))
     if not rows and losses.any():
         raise message.refuse("losses", "losses must be 0 if there are no rows")
     return rows, losses
@@ -395,9 +378,7 @@ class Confidences:
     def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> Confidences:
         message = wire.unpack(data, "confidences", sender)
         message.only(("counts",))
-        counts = message.tensor("counts", I64, (CONFIDENCE_BINS,))
-        if ((counts < 0) | (counts > wire.LARGEST)).any():
-            raise message.refuse("counts", f"counts must lie in 0..{wire.LARGEST}")
+        counts = message.tensor("counts", I64, (CONFIDENCE_BINS,), (0, wire.LARGEST))
         return cls(message.client(), counts)
 
 
@@ -466,11 +447,6 @@ CONFOUNDED = (
     "the class): left-out rows show nothing about a class that a domain lacks, so "
     "they did not choose the head; {taken} is used"
 )
-AT_GRID_END = (
-    "{taken} is the last candidate of the grid, so a value beyond may be better; "
-    "set the value by hand"
-)
-UNITS = "; or, if dimensions have different units, set {key} to True"
 IN_FEW = (
     "99% of the variance lies in {few} of {dims} dimensions, so {name} hardly uses the "
     "others; if dimensions have different units, scale them beforehand, or set {key} "
@@ -568,19 +544,6 @@ def choose_by_losses(
     return choice._replace(details=details), Temperature(value, told)
 
 
-def noted_grid_end(choice: Choice) -> Choice:
-    """Add a note, and log it, if the chosen strength is the last of the grid."""
-    chosen = choice.form
-    if choice.details.get("chosen_by") != "leave_one_out" or not chosen.at_grid_end:
-        return choice
-    note = AT_GRID_END.format(taken=_described(chosen))
-    can = _can_standardize(chosen)
-    if can and not chosen.standardize and not chosen.compressed:
-        note += UNITS.format(key=setting(f"{chosen.name}.standardize"))
-    logger.warning("%s", note)
-    return choice._replace(details={**choice.details, "note": note})
-
-
 def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
@@ -589,7 +552,7 @@ def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     others have a note of their own.
     """
     taken = form.choice or form.lda if isinstance(form, Automatic) else form
-    can = _can_standardize(taken)
+    can = any(key.name == "standardize" for key in taken.SETTINGS)
     if taken.standardize or (tried and can):
         return ""
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
@@ -601,11 +564,6 @@ def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     if can:
         key, value = setting(f"{taken.name}.standardize"), "True"
     return IN_FEW.format(few=few, dims=dims, name=taken.name, key=key, value=value)
-
-
-def _can_standardize(form: ClosedForm) -> bool:
-    """Whether the form has a setting for standardized rows."""
-    return any(key.name == "standardize" for key in form.SETTINGS)
 
 
 def best_finalist(

@@ -73,7 +73,6 @@ from .choice import (
     cost_of_withheld,
     end_or_train,
     lda_of,
-    noted_grid_end,
     units_note,
 )
 
@@ -126,9 +125,7 @@ class HeadSolver:
         return form.solve(statistics, self._held(), self._seed)
 
     def _held(self) -> Components | None:
-        if self._book is None or self._book.is_empty:
-            return None
-        return self._book.components()
+        return None if self._book is None else self._book.components()
 
 
 logger = get_logger(__name__)
@@ -660,7 +657,6 @@ class ClosedFormExchange(Exchange):
             head = self.solver.solve(choice.form, held)
         else:
             head = solved[places.index(choice.candidate)]
-        choice = noted_grid_end(choice)
         self.lda = lda_of(best_finalist(candidates, choice, lda_of))
         if self.server.task.scored is not None and choice.start is not None:
             start = best_finalist(candidates, choice, lambda one: one.can_start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -47,7 +47,6 @@ from .scores import (
     average_metrics,
     evaluate,
     score_of,
-    scores_by_domain,
 )
 
 KEYS = (
@@ -423,17 +422,18 @@ class EvaluationExchange(Exchange):
         return server.temperature if number == 0 else server.trained_temperature
 
     def by_domain(
-        self,
-        reports: Iterable[ScoreReport],
-        split: str = "test",
-        among: Collection[int] | None = None,
+        self, reports: Iterable[ScoreReport], split: str, among: Iterable[int]
     ) -> dict[str, Score]:
-        """Add up the scores of a split by domain; default of `among`: all clients."""
-        held: Mapping[int, str] = self.server.client_domains
-        if among is not None:
-            held = {k: held[k] for k in among}
-        found = {r.client: r.scores[split] for r in reports if split in r.scores}
-        return scores_by_domain(found, held)
+        """Add up the scores of the clients `among` by domain, in client order.
+
+        A domain without scores gets a score of no rows.
+        """
+        domains = {k: self.server.client_domains[k] for k in among}
+        found = {domain: Score() for domain in domains.values()}
+        for report in sorted(reports, key=lambda report: report.client):
+            if report.client in domains and split in report.scores:
+                found[domains[report.client]] += report.scores[split]
+        return found
 
     def _look_for_divergence(self, number: int) -> None:
         """Look for divergence in the clients' largest weights and in the loss.

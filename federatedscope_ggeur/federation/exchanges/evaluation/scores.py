@@ -275,19 +275,6 @@ class Score:
         }
 
 
-def scores_by_domain(
-    scores: Mapping[int, Score], domains: Mapping[int, str]
-) -> dict[str, Score]:
-    """Add up clients' scores over each domain, in client order.
-
-    A domain without scores gets a score of no rows.
-    """
-    found = {domain: Score() for domain in dict.fromkeys(domains.values())}
-    for k in sorted(scores.keys() & domains.keys()):
-        found[domains[k]] += scores[k]
-    return found
-
-
 def average_metrics(
     scores: Iterable[Mapping[str, Score]], average: str
 ) -> dict[str, float]:
@@ -466,15 +453,11 @@ def _read_reliability(
 ) -> Reliability | None:
     if not message.has(f"{name}.bins"):
         return None
-    bins = message.tensor(f"{name}.bins", torch.int64, (3, BINS))
-    sums = message.tensor(f"{name}.sums", torch.int64, (2,))
+    bins = message.tensor(f"{name}.bins", torch.int64, (3, BINS), (0, math.inf))
+    sums = message.tensor(f"{name}.sums", torch.int64, (2,), (0, math.inf))
     found = int(bins[0].sum())
-    if (bins < 0).any() or found > rows or (bins[1] > bins[0]).any():
-        problem = f"the bins must add up to at most the {rows} rows of the split"
-        raise message.refuse(f"{name}.bins", problem)
-    if found < rows and not at_most:
+    fits = found <= rows if at_most else found == rows
+    if not fits or (bins[1] > bins[0]).any():
         problem = f"the bins must add up to the {rows} rows of the split"
         raise message.refuse(f"{name}.bins", problem)
-    if (sums < 0).any():
-        raise message.refuse(f"{name}.sums", "sums of losses cannot be negative")
     return Reliability(bins, sums)

@@ -11,6 +11,7 @@ The min-count threshold: a class with too few rows stays out of statistics.
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ from federatedscope_ggeur.reporting import ClientCompression, CompressionRecord
 
 F64 = torch.float64
 
+#: The numbers that embeddings and their means may have.
+EMBEDDINGS = -LARGEST_EMBEDDING, LARGEST_EMBEDDING
 #: An upper bound of sums of squares of rows, and so of a scatter's trace or norm.
 _LARGEST_ENERGY = LARGEST_EMBEDDING**2 * wire.LARGEST
 #: The loss by compression as numbers: exact sums of squares and norms, which only the
@@ -119,12 +122,10 @@ def _take_rows(
     message: wire.Message, name: str, how: Compression, dim: int, least: int, most: int
 ) -> RoundedRows:
     """Read rounded rows: `least` to `most` rows in `dim` dimensions."""
-    scales = message.tensor(f"{name}_scales", F64, (None,))
+    scales = message.tensor(f"{name}_scales", F64, (None,), (0, math.inf))
     if not least <= len(scales) <= most:
         problem = f"expected {least} to {most} rows, got {len(scales)}"
         raise message.refuse(f"{name}_scales", problem)
-    if (scales < 0).any():
-        raise message.refuse(f"{name}_scales", "scales must not be negative")
     shape, kind = (len(scales), dim), ROW_DTYPES[how.dtype]
     if kind is not torch.int8:
         return RoundedRows(message.tensor(name, kind, shape), scales)
@@ -229,9 +230,7 @@ class StatisticsUpload:
         message = wire.unpack(data, "statistics", sender)
         num_classes, form = schema.num_classes, schema.statistics
         labels = message.labels("classes", num_classes, distinct=True)
-        counts = message.tensor("counts", I64, (len(labels),))
-        if ((counts <= 0) | (counts > wire.LARGEST)).any():
-            raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
+        counts = message.tensor("counts", I64, (len(labels),), (1, wire.LARGEST))
         held = torch.zeros(num_classes, dtype=I64)
         held[labels] = counts
         loss = compressed = None
@@ -291,10 +290,7 @@ def _take_whole(
     if form.weighted:
         weights = torch.zeros(schema.num_classes, dtype=F64)
         weights[labels] = take_weights(message, len(labels))
-    means = message.tensor("means", F64, (len(labels), dim))
-    if (means.abs() > LARGEST_EMBEDDING).any():
-        limit = f"{LARGEST_EMBEDDING:g}"
-        raise message.refuse("means", f"means must lie within {limit}")
+    means = message.tensor("means", F64, (len(labels), dim), EMBEDDINGS)
     all_means = torch.zeros(schema.num_classes, dim, dtype=F64)
     all_means[labels] = means
     if form.content == "means":
@@ -341,9 +337,9 @@ def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
             "ranks",
             "the covariance of a single sample must be sent as a factor without rows",
         )
-    factors = message.tensor("factors", dtype, (int(ranks[is_factor].sum()), dim))
-    if (factors.abs() > LARGEST_EMBEDDING * wire.LARGEST**0.5).any():
-        raise message.refuse("factors", "no embeddings have such a scatter")
+    most = LARGEST_EMBEDDING * wire.LARGEST**0.5
+    shape = int(ranks[is_factor].sum()), dim
+    factors = message.tensor("factors", dtype, shape, (-most, most))
     size = dim * (dim + 1) // 2
     triangles = message.tensor("triangles", dtype, (int((~is_factor).sum()), size))
     by_position = dict(

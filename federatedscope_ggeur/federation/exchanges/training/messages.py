@@ -16,6 +16,7 @@ F32 = torch.float32
 
 #: Larger weights overflow float32 when they are added up over clients.
 LARGEST_WEIGHT = 1e30
+_WEIGHTS = -LARGEST_WEIGHT, LARGEST_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,7 @@ class ClientUpdate:
         return cls(
             message.client(),
             message.integer("round", 1),
-            message.tensor(
-                "params", F32, (schema.num_parameters,), most=LARGEST_WEIGHT
-            ),
+            message.tensor("params", F32, (schema.num_parameters,), _WEIGHTS),
             message.integer("steps"),
             message.tensors_under("upload"),
         )

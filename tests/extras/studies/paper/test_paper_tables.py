@@ -72,24 +72,18 @@ def test_differences_are_what_the_paper_claims(name, row, other, column, gain):
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_avg_and_std_follow_from_the_domains_but_for_the_doubts(name):
+def test_avg_and_std_follow_from_the_domains_but_for_what_the_notes_name(name):
     """Table 5 divides by three, the others by four."""
     table = paper_table(name)
-    doubts = {(d.row, d.column): d for d in table.doubts}
     for row, cells in table.rows.items():
         *domains, _, _ = (cells[c] for c in table.columns)
         for column, value in (
             ("AVG", np.mean(domains)),
             ("STD", np.std(domains, ddof=int(name == "table5"))),
         ):
-            doubt = doubts.pop((row, column), None)
-            if doubt is None:
-                assert cells[column] == pytest.approx(value, abs=0.0112)
-            else:
-                assert abs(cells[column] - value) > 0.0112
-                assert doubt.printed == cells[column]
-                assert doubt.worked_out == pytest.approx(value, abs=6e-4)
-    assert not doubts
+            named = f"{value:.3f} for the {column} {cells[column]:.2f} of {row}"
+            follows = cells[column] == pytest.approx(value, abs=0.0112)
+            assert follows != any(named in note for note in table.notes)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -122,25 +116,11 @@ def test_table_9_and_table_8_reach_the_rows_and_columns_they_are_of():
 @pytest.mark.parametrize(
     ("name", "base", "words", "row", "column"),
     [
-        ("table1", "ggeur_cifar100", {}, GGEUR, "CIFAR-100 0.1"),
         ("table1", "ggeur_cifar100", {"ggeur.steps": []}, PLAIN, "CIFAR-100 0.1"),
         ("table1", "ggeur_cifar10", {}, GGEUR, None),
-        ("table1", "fedclip_cifar100", {}, "FedCLIP", "CIFAR-100 0.1"),
-        ("table1", "zeroshot_cifar100", {}, "Zero-Shot CLIP", "CIFAR-100 0.1"),
-        ("table4", "ggeur_digits", {}, FULL, None),
-        ("table4", "ggeur_digits", {"ggeur.steps": [1]}, f"{GGEUR} (Step 1)", None),
         ("table4", "ggeur_digits", {"ggeur.steps": [2]}, None, None),
         ("table4", "ggeur_digits", {"ggeur.augmentation": "none"}, PLAIN, None),
-        ("table4", "ggeur_digits", {"ggeur.augmentation": "fedmix"},
-         "FedMix (CLIP+MLP)", None),
-        ("table4", "ggeur_digits", {"ggeur.base_method": "fedntd"},
-         "FedNTD (CLIP+MLP) + GGEUR", None),
         ("table4", "ggeur_digits", {"ggeur.base_method": "fpl"}, None, None),
-        ("table4", "ggeur_digits_resnet18", {}, "FedAvg", None),
-        ("table6", "ggeur_pacs_resnet34", {"ggeur.base_method": "moon"}, "MOON", None),
-        ("table7", "ggeur_officehome", {}, GGEUR, None),
-        ("table10", "ggeur_cifar10", {"federate.client_num": 300}, GGEUR,
-         "CIFAR-10 300"),
     ],
 )  # fmt: skip
 def test_a_run_finds_its_place(name, base, words, row, column):

@@ -29,7 +29,6 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     choose_by_losses,
     cost_of_withheld,
     end_or_train,
-    noted_grid_end,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
@@ -217,26 +216,6 @@ def test_confounded_labels_and_domains_are_said_and_nobody_is_asked(kind, caplog
     assert {k: details[k] for k in expected.report if k != "shrinkage_rule"} == {
         k: v for k, v in expected.report.items() if k != "shrinkage_rule"
     }
-
-
-def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
-    form = CLOSED_FORMS["ridge"]()
-    hits = torch.zeros(len(form.candidates()), dtype=torch.int64)
-    hits[-1] = 9
-
-    def noted():
-        counts = [HitCounts(1, 10, hits, 0, 10)]
-        return noted_grid_end(choose_by_hits(form, counts, 0.0))
-
-    chosen, details, *_ = noted()
-    assert chosen.strength == form.GRID[-1]
-    assert details["note"].startswith("ridge, strength 1e-07 is the last candidate")
-    assert details["note"] in caplog.text
-    assert details["note"].endswith("ridge.standardize to True")
-    form.standardize = True  # then units are no reason
-    assert noted().details["note"].endswith("set the value by hand")
-    hits[-2] = 10
-    assert "note" not in noted().details
 
 
 @pytest.mark.parametrize(

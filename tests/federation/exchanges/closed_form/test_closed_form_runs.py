@@ -268,14 +268,6 @@ def test_the_folder_has_a_head_for_each_client(config, tmp_path):
     assert left.numbers(None, 3).tolist() == [0, 0, 0]
 
 
-@pytest.mark.slow
-def test_own_priors_are_scored_on_both_mixes(config):
-    found = run(config(*OWN, "ggeur.personal.prior", "own")).round0.personal
-    assert found.prior == "own"
-    assert 0 < found.uniform <= 1
-    assert 0 < found.avg <= 1
-
-
 def test_nothing_is_made_beside_a_trained_head(config, caplog):
     trained = ["ggeur.init", "closed_form", "federate.total_round_num", 1]
     results = run(config(*OWN, *trained))

@@ -280,14 +280,6 @@ def test_a_checkpoint_shows_others_the_model_on_raw_embeddings(config, tmp_path)
     assert torch.equal(load_file(path)["params"], to_vector(results.model))
 
 
-def test_a_run_says_at_its_start_what_it_trains_in(config):
-    assert (
-        "space of training: standard" in Run(config("ggeur.space", STANDARD)).describe()
-    )
-    alone = ["ggeur.closed_form", "lda", "ggeur.space", STANDARD]
-    assert not any("space" in line for line in Run(config(*alone)).describe())
-
-
 # The space of a run: of all rows that clients tell of, once each, and as it travels.
 #
 # Tests of exchanges/space/messages.py, too.
@@ -324,37 +316,6 @@ def test_totals_alone_make_the_standard_space_of_all_rows():
     other.add(uploads[:0:-1])  # within a window the order changes no bit
     other.add(uploads[:1])
     assert torch.equal(other.make().centre, made.centre)
-
-
-def test_rows_of_statistics_and_of_totals_are_put_together():
-    rows, labels = make_rows(30, 0)
-    rest, _ = make_rows(6, 1)
-    maker = SpaceMaker(DIM)
-    parts = (slice(0, 11), slice(11, 30))
-    for part in parts:
-        own = Statistics.from_embeddings(rows[part], labels[part], CLASSES)
-        maker.add_statistics(own)
-    maker.add([TotalsUpload(2, Totals.of_rows(rest))])
-    every = Totals.of_rows(torch.cat([rows, rest]))
-    assert_same(maker.make(), Space.standard(every))
-
-
-@pytest.mark.parametrize("units", [1.0, 1e6])
-def test_means_alone_and_the_scatter_within_classes_are_as_good_as_statistics(
-    units,
-):
-    units = torch.tensor([1.0, units**0.5, units, units])
-    makers = [SpaceMaker(DIM) for _ in range(2)]
-    for k, n in enumerate((12, 20, 7), start=1):
-        rows, labels = make_rows(n, seed=n)
-        statistics = Statistics.from_embeddings(rows * units, labels, CLASSES)
-        makers[0].add_statistics(statistics)
-        makers[1].add_statistics(statistics.to("means"))
-        within = statistics.trace(), statistics.diagonal()
-        makers[1].add([TotalsUpload(k, Totals.empty(DIM), *within)])
-    spaces = [maker.make() for maker in makers]
-    assert {space.scales is None for space in spaces} == {float(units[2]) == 1}
-    assert_same(*spaces)
 
 
 def test_where_nobody_tells_it_stays_raw_and_says_so(caplog):

@@ -245,7 +245,7 @@ def test_what_no_embeddings_have_is_refused(form):
             assert refused(form, filled(f"{name}_scales", 1e200)).field == name
         assert refused(form, left_out=1e300).field == "left_out"
         return
-    assert "means must lie" in str(refused(form, filled("means", 1e30), few))
+    assert "'means': must lie" in str(refused(form, filled("means", 1e30), few))
     if form.exact:
         assert refused(form, filled("triangles", 1e200), wide).field == "triangles"
     if form.content != "pooled":  # what float32 holds, the sum of many rows may reach
