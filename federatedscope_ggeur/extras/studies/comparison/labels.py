@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -31,6 +32,12 @@ _ASIDE = (
 _FIRST = (
     "ggeur.base_method", "ggeur.augmentation", "ggeur.steps", "ggeur.closed_form",
     "ggeur.init", "ggeur.calibrate", "ggeur.network.name",
+)  # fmt: skip
+_CLOSED_FORM = "ggeur.closed_form"
+#: Settings of training. They do not name a run that is a closed form and no more.
+_OF_TRAINING = (
+    "ggeur.base_method", "ggeur.augmentation", "ggeur.steps",
+    "federate.total_round_num", "train.",
 )  # fmt: skip
 _MOST_NAMED = 12
 _MISSING = "(not set)"
@@ -106,6 +113,10 @@ def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
     texts = {key: [_shown(one.get(key, _MISSING)) for one in settings] for key in names}
     differing = [key for key in names if len(set(texts[key])) > 1]
     differing.sort(key=_rank)
+    untrained = [_is_untrained(run) for run in runs]
+    if any(untrained) and _CLOSED_FORM in differing:
+        differing.remove(_CLOSED_FORM)
+        differing.insert(0, _CLOSED_FORM)
     kept: list[str] = []
     told: list[str] = []  # settings that follow from a kept one
     for key in differing:
@@ -117,11 +128,12 @@ def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
     kept.sort(key=_rank)
     ends = [key.rpartition(".")[2] for key in kept]
     shown = [key if ends.count(end) > 1 else end for key, end in zip(kept, ends)]
-    labels = [
-        ", ".join(f"{name} {texts[key][i]}" for key, name in zip(kept, shown))
-        or _common_name(runs)
+    parts = [
+        {key: f"{name} {texts[key][i]}" for key, name in zip(kept, shown)}
         for i in range(len(runs))
     ]
+    labels = [", ".join(part.values()) or _common_name(runs) for part in parts]
+    labels = _without_training(labels, parts, untrained)
     notes = []
     if told:
         others = listed(told, _MOST_NAMED)
@@ -133,6 +145,34 @@ def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
 
 def _rank(key: str) -> int:
     return _FIRST.index(key) if key in _FIRST else len(_FIRST)
+
+
+def _is_untrained(run: FoundRun) -> bool:
+    """Whether a head in closed form is the whole run."""
+    return run.results.final.head == "closed_form" and not run.results.rounds
+
+
+def _without_training(
+    labels: Sequence[str],
+    parts: Sequence[Mapping[str, str]],
+    untrained: Sequence[bool],
+) -> list[str]:
+    """The labels, without settings of training where a run does not train.
+
+    A label stays as it is if two labels would become one.
+    """
+    shorter = [
+        ", ".join(text for key, text in part.items() if not _is_in(key, _OF_TRAINING))
+        if is_untrained
+        else label
+        for label, part, is_untrained in zip(labels, parts, untrained)
+    ]
+    pairs = set(zip(shorter, labels))
+    common = Counter(short for short, _ in pairs)
+    return [
+        short if short and common[short] == 1 else label
+        for short, label in zip(shorter, labels)
+    ]
 
 
 def _common_name(runs: Sequence[FoundRun]) -> str:

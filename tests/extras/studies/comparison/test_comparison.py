@@ -458,7 +458,7 @@ def test_all_of_them_are_listed_with_the_schema_that_is_read(tmp_path):
         find_runs([tmp_path])
     lines = str(error.value).splitlines()[1:]
     assert "cannot be read" in lines[0]
-    assert all("reads 11, found 9" in line for line in lines[1:10])
+    assert all("reads 10 and 11, found 9" in line for line in lines[1:10])
 
 
 def test_a_broken_cell_is_named(tmp_path):

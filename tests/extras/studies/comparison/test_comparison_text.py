@@ -266,6 +266,41 @@ def test_a_run_beside_a_study_is_named_by_its_settings():
     assert labelled.axes == [Axis("m", ["a", "x 2"])]
 
 
+def closed(config):
+    run = made([], 0, config, closed_form={"Art": 0.5})
+    return FoundRun(Path(str(config)), run, None)
+
+
+def test_a_run_that_is_a_closed_form_is_named_by_the_form():
+    """Base method, steps and rates would do nothing in it."""
+    trained = [
+        {"ggeur": {"base_method": method, "steps": [1, 2], "closed_form": "none"}}
+        for method in ("fedavg", "fedprox")
+    ]
+    form = {"ggeur": {"base_method": "fedavg", "steps": [], "closed_form": "lda"}}
+    runs = [*found(trained), closed(form)]
+    texts = [labels["settings"] for labels in label(runs, []).labels]
+    assert texts == [
+        "base_method fedavg, closed_form none",
+        "base_method fedprox, closed_form none",
+        "closed_form lda",
+    ]
+
+
+def test_closed_forms_that_differ_in_nothing_else_keep_settings_of_training():
+    forms = [
+        {"ggeur": {"steps": steps, "closed_form": kind}}
+        for steps, kind in (([], "lda"), ([1], "lda"), ([1], "ncm"))
+    ]
+    runs = [closed(form) for form in forms]
+    texts = [labels["settings"] for labels in label(runs, []).labels]
+    assert texts == [
+        "steps [], closed_form lda",
+        "steps [1], closed_form lda",
+        "closed_form ncm",
+    ]
+
+
 # Which head each row left: in every table, and in every form that it is written in.
 
 
