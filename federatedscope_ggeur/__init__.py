@@ -6,9 +6,11 @@ imported at its first use, so that importing the package costs nothing.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from federatedscope_ggeur.former_names import FormerNames
 from federatedscope_ggeur.version import __version__
 
 __all__ = [
@@ -72,6 +74,9 @@ if TYPE_CHECKING:
     )
     from federatedscope_ggeur.predictor import Predictor
     from federatedscope_ggeur.reporting import Results
+
+
+sys.meta_path.append(FormerNames())
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,7 @@ GROUND = (
     "progress", "weights", "settings", "version", "extras", "crypto",
 )  # fmt: skip
 FLOORS = (
-    *GROUND, "geometry", "models", "methods", "data", "reporting",
+    *GROUND, "former_names", "geometry", "models", "methods", "data", "reporting",
     "federation", "cfg_ggeur", "predictor", "engines", "estimator",
     "commands", "cli", "__main__",
 )  # fmt: skip
@@ -46,6 +46,7 @@ APART = {
     "weights": {"errors", "files"},
     "settings": {"errors"},
     "extras": {"settings"},
+    "former_names": {"extras"},
     "data": {*GROUND},
     "reporting": {*GROUND},
 }

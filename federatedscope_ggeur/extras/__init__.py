@@ -102,6 +102,9 @@ class Manifest:
         one of them loads the extra. The keys of their settings stand in `keys`.
     public : mapping from str to str
         Further names of the package's public interface, each with its module.
+    formerly : mapping from str to str
+        Documented modules that moved here: former names below the package, each with
+        the module.
     registries : tuple of Registry
         Further registries of parts with settings ``ggeur.<name>.*``.
     prepares : Preparation, optional
@@ -121,6 +124,7 @@ class Manifest:
     runs_code: Mapping[str, str] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     public: Mapping[str, str] = field(default_factory=dict)
+    formerly: Mapping[str, str] = field(default_factory=dict)
     registries: tuple[Registry, ...] = ()
     prepares: Preparation | None = None
     doctor: str = ""

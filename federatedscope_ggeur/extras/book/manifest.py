@@ -65,4 +65,9 @@ _COMMANDS = {
     ),
 }
 
-MANIFEST = Manifest(_COMMANDS, _KEYS, parts=(f"{__package__}.exchange",))
+MANIFEST = Manifest(
+    _COMMANDS,
+    _KEYS,
+    parts=(f"{__package__}.exchange",),
+    formerly={"book.federation": f"{__package__}.federation"},
+)

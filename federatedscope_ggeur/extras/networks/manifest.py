@@ -18,4 +18,5 @@ MANIFEST = Manifest(
         "encoder.name": {"image": _MODEL},
     },
     public={"register_network": f"{__package__}.base"},
+    formerly={"models.networks": f"{__package__}.base"},
 )

@@ -30,4 +30,5 @@ MANIFEST = Manifest(
     },
     needs=("inspect",),  # its table of who holds what
     public={"Comparison": f"{__package__}.comparison"},
+    formerly={"reporting.paper": f"{__package__}.paper"},
 )

@@ -14,6 +14,7 @@ MANIFEST = Manifest(
         "models": {OWN: _MODEL, ENSEMBLE: _MODEL},
     },
     public={"register_text_model": _MODEL},
+    formerly={"models.text": f"{__package__}.base"},
     registries=(TEXT_MODELS,),
     prepares=Preparation(
         _PREPARE,

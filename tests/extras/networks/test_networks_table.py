@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from importlib import import_module
 
 import pytest
 import torch
@@ -397,3 +398,9 @@ def test_published_weights_of_torchvision(offline, tmp_path, monkeypatch):
     for name, tensor in theirs.named_parameters():
         if not name.startswith("fc."):
             assert torch.equal(found[name], tensor)
+
+
+def test_the_module_has_its_former_name_too():
+    former = import_module("federatedscope_ggeur.models.networks")
+    assert former is import_module("federatedscope_ggeur.extras.networks.base")
+    assert former.Network

@@ -5,6 +5,8 @@ Tests of extras/text/keys.py.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 from pictures import add_text_clip, write_images
 
@@ -165,3 +167,9 @@ def test_embed_makes_text_and_a_new_template_makes_text_alone(
     assert len(text_files(tmp_path) - first) == 1
     assert main(["--cfg", str(quickstart), *told]) == 0
     assert len(text_files(tmp_path)) == 2
+
+
+def test_the_module_has_its_former_name_too():
+    former = import_module("federatedscope_ggeur.models.text")
+    assert former is import_module("federatedscope_ggeur.extras.text.base")
+    assert former.TextPart

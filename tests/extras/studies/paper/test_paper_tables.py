@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -160,3 +162,9 @@ CONFIG = {
 )
 def test_values(key, value):
     assert stated_at(CONFIG, key) == value
+
+
+def test_the_module_has_its_former_name_too():
+    former = import_module("federatedscope_ggeur.reporting.paper")
+    assert former is import_module("federatedscope_ggeur.extras.studies.paper")
+    assert former.paper_table
