@@ -152,13 +152,19 @@ class LeftModels:
         if not self.has_own:
             return torch.zeros_like(found)
         for number in found.unique().tolist():
-            if number and not own_file(self.folder, number).is_file():
-                raise DataError(
-                    f"{name}: client {number}'s own model is not in '{self.folder}'. "
-                    "After a distributed run, name the folder in which the client ran; "
-                    f"the model is in {OWN_FOLDER} there"
-                )
+            if number:
+                self._own_file(number, name)
         return found
+
+    def _own_file(self, number: int, name: str = "clients") -> Path:
+        path = own_file(self.folder, number)
+        if not path.is_file():
+            raise DataError(
+                f"{name}: client {number}'s own model is not in '{self.folder}'. "
+                "After a distributed run, name the folder in which the client ran; "
+                f"the model is in {OWN_FOLDER} there"
+            )
+        return path
 
     def own(self, number: int) -> Tensors:
         """The tensors in which a client's model differs from the global model.
@@ -166,10 +172,10 @@ class LeftModels:
         Raises
         ------
         DataError
-            The client's file is damaged, or belongs to another client or another global
-            model.
+            The client's file is missing or damaged, or belongs to another client or
+            another global model.
         """
-        path, head = own_file(self.folder, number), self.folder / HEAD_FILE
+        path, head = self._own_file(number), self.folder / HEAD_FILE
         tensors, metadata = self._read(path)
         if metadata.get("client") != str(number):
             raise DataError(
