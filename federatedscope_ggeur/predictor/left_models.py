@@ -23,6 +23,7 @@ from federatedscope_ggeur.files import check_regular
 from federatedscope_ggeur.machine import plain_torch
 from federatedscope_ggeur.models import (
     OF_HEAD,
+    Model,
     OwnModels,
     build_model,
     head_bytes,
@@ -96,10 +97,14 @@ class LeftModels:
             try:
                 model.load_state_dict(self._head)
             except RuntimeError as error:
-                raise DataError(
-                    f"{self.folder / HEAD_FILE}: the head does not fit the run's "
-                    f"settings: {' '.join(str(error).split())}"
-                ) from error
+                width = _width_of(self._head, model, dim)
+                problem = (
+                    f"the head takes rows of {width} columns, not {dim}"
+                    if width is not None
+                    else "the head does not fit the run's settings: "
+                    + " ".join(str(error).split())
+                )
+                raise DataError(f"{self.folder / HEAD_FILE}: {problem}") from error
         return OwnModels(model.eval(), _OwnFiles(self), self._head is not None)
 
     @property
@@ -265,3 +270,22 @@ def _read_results(folder: Path) -> Results:
             "has no head to predict with; name another run."
         )
     return results
+
+
+def _width_of(held: Tensors, model: Model, dim: int) -> int | None:
+    """The columns of the rows that a head takes; None if the head differs in more.
+
+    `model` is the model for rows of `dim` columns.
+    """
+    made = model.state_dict()
+    if held.keys() != made.keys():
+        return None
+    widths = set()
+    for name, tensor in made.items():
+        *others, last = held[name].shape
+        if held[name].shape == tensor.shape:
+            continue
+        if [*others, dim] != list(tensor.shape):
+            return None
+        widths.add(last)
+    return widths.pop() if len(widths) == 1 else None

@@ -242,8 +242,14 @@ class Predictor:
     def _results(self, rows: Rows) -> Results:
         """The run's results with its models, for rows with the shape of `rows`."""
         if self._with_models is None:
-            dim = rows.features.shape[1]
-            self._with_models = self._left.results_with_models(dim)
+            try:
+                dim = rows.features.shape[1]
+                self._with_models = self._left.results_with_models(dim)
+            except DataError as error:
+                raise DataError(
+                    f"{rows.where}: rows of shape {list(rows.features.shape)} do not "
+                    f"fit: {error}"
+                ) from error
         return self._with_models
 
     def confidence_at(self, quantile: float) -> float:

@@ -13,6 +13,7 @@ import pytest
 
 from federatedscope_ggeur import FederatedClassifier, Predictor
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.reporting import RESULTS_FILE, read_results
 
 CLASSES = ("cat", "dog", "emu")
@@ -140,6 +141,9 @@ def test_a_folder_of_an_older_release_opens(tmp_path, form):
     (old / RESULTS_FILE).write_text(json.dumps(said))
     found = [Predictor(run).predict_proba(held["features"]) for run in (new, old)]
     assert np.array_equal(*found)
+    # Such a folder does not say how wide its rows are; the head does.
+    with pytest.raises(DataError, match="takes rows of 5 columns, not 3"):
+        Predictor(old).predict_proba(held["features"][:, :3])
 
 
 def test_a_head_of_an_older_release_reads_labels_that_fit_one_way(tmp_path, capsys):
