@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
@@ -13,10 +13,10 @@ from types import ModuleType
 _PACKAGE = __package__
 
 
-class FormerNames(MetaPathFinder, Loader):
+class FormerNames(Loader):
     """Imports a moved module when its former name is imported; see `Manifest.formerly`.
 
-    It stands behind Python's own finders, so that it is asked for missing modules only.
+    It finds and loads, behind Python's own finders: it is asked for missing modules only.
     """
 
     def find_spec(
