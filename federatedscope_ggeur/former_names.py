@@ -16,7 +16,7 @@ _PACKAGE = __package__
 class FormerNames(Loader):
     """Imports a moved module when its former name is imported; see `Manifest.formerly`.
 
-    It finds and loads, behind Python's own finders: it is asked for missing modules only.
+    It stands behind the finders of Python, so it is asked for missing modules only.
     """
 
     def find_spec(
