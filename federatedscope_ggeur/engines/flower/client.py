@@ -13,11 +13,9 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.printable import get_logger
 
-from ..sites.identity import check_role
 from ..sites.leading import failed
-from ..sites.roles import role_config
+from ..sites.roles import check_role, role_config, transport_settings
 from ..sites.site_folder import ResumedSite
-from ..sites.streams import transport_settings
 from .records import content_of, envelopes_of
 from .server import settings_in
 

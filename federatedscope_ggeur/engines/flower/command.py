@@ -27,7 +27,7 @@ def flower_app(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     from federatedscope_ggeur.cfg_ggeur.load import load_config
 
-    from ..sites.identity import check_role
+    from ..sites.roles import check_role
     from .app_folder import write_app
 
     path = Path(find_config(options.cfg))

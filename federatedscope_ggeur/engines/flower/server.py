@@ -29,10 +29,9 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting.run_files import handled_by
 
 from ..sites.connected import run_files
-from ..sites.distributed_data import server_data
 from ..sites.federation import DistributedRun
 from ..sites.leading import FAILED, JOIN, Leader, failed
-from ..sites.streams import transport_settings
+from ..sites.roles import server_data, transport_settings
 from ..sites.transport import Envelope, Event, Refused, Security
 from .records import content_of, envelopes_of
 

@@ -12,9 +12,9 @@ from federatedscope.core.message import Message
 from federatedscope_ggeur.federation.wire.schema import PLAIN
 
 from ..sites.leading import JOIN
-from ..sites.site_link import SiteLink
-from ..sites.streams import transport_settings
+from ..sites.roles import transport_settings
 from ..sites.transport import Envelope, Hub
+from ..sites.transport.link import SiteLink
 
 SERVER = 0
 

@@ -15,7 +15,7 @@ from federatedscope_ggeur.printable import get_logger
 from ..run import check_client_place, take_sigterm
 from ..sites.leading import CONVERGED, FAILED, FINISH, JOIN
 from ..sites.site_folder import SiteFolder, final_message, model_line
-from ..sites.site_link import Rejoining
+from ..sites.transport.link import Rejoining
 from ..sites.watch import Watch, closing
 from ..workers import handshake_of, join_of
 from .channel import SERVER, ClientManager

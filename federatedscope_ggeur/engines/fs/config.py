@@ -38,7 +38,7 @@ from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, Update
 from federatedscope_ggeur.models import named_tensors
 from federatedscope_ggeur.printable import Lines, get_logger
 
-from ..sites.identity import identity_problems
+from ..sites.roles import identity_problems
 
 #: Each rule's argument in `aggregator.BFT_args`, and m: with h hostile clients it needs
 #: m h + 3 clients; 0: any number.

@@ -12,17 +12,18 @@ from collections.abc import Mapping
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import device_notes, divides_by_domain
 from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.settings import Prepared
-from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.printable import Lines, get_logger
+from federatedscope_ggeur.settings import flatten
 
 from ..run import load_federated_data
-from ..sites.distributed_data import ServerData, SiteData, server_data, site_data
+from ..sites.roles import ServerData, SiteData, server_data, site_data
 from ..workers import Described, Shared
-from .client_configs import complete
-from .config import check
-from .user_errors import follow_fs_logging
+from .config import check, problems
+from .user_errors import follow_fs_logging, setting_problem
 
 logger = get_logger(__name__)
 
@@ -142,3 +143,59 @@ def _load(config):
         known = server_data(config)
         return known and ServerSplits(known)
     return ClientSplits(site_data(config), shared)
+
+
+#: FS's name for the one client of a process.
+_OWN = "client_-1"
+
+
+def complete(client_cfgs, cfg) -> None:
+    """Add an empty section to `client_cfgs` for each client without one.
+
+    Parameters
+    ----------
+    client_cfgs : CfgNode
+        Each section ``client_<number>`` holds settings for this client.
+    cfg : config of FS
+        ``federate.client_num`` is the number of clients.
+
+    Raises
+    ------
+    ConfigError
+        A section belongs to no client, or has a setting that a single client cannot
+        have.
+    """
+    names = {f"client_{k}" for k in range(1, cfg.federate.client_num + 1)}
+    found = [
+        line
+        for name, section in client_cfgs.items()
+        if name != _OWN
+        for line in _problems(name, section, names, cfg)
+    ]
+    if found:
+        raise ConfigError(Lines(["wrong settings in --client_cfg:", *found]))
+    for name in names - client_cfgs.keys():
+        client_cfgs[name] = type(client_cfgs)()
+    if cfg.federate.mode == "distributed" and cfg.distribute.role == "client":
+        client_cfgs[_OWN] = client_cfgs[f"client_{_number(cfg)}"]
+
+
+def _number(cfg) -> int:
+    """The number of the client that this process runs."""
+    index = cfg.distribute.data_idx
+    return int(cfg.ggeur.client_number) if index == -1 else index
+
+
+def _problems(name: str, section, names: set[str], cfg) -> list[str]:
+    if name not in names:
+        return [f"  {name}: there are only client_1 to client_{len(names)}"]
+    if not hasattr(section, "items"):
+        return [f"  {name}: must hold settings, got {section!r}"]
+    copy, found = cfg.clone(), []
+    for key, value in flatten(section):
+        if problem := setting_problem(copy, key, value):
+            found.append(f"  {name}.{key}: {problem}")
+    already = problems(cfg)
+    return found + [
+        f"  {name}.{line.strip()}" for line in problems(copy) if line not in already
+    ]

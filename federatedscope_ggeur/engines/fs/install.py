@@ -209,3 +209,31 @@ def _content(file: Path) -> str | None:
         return None
     except OSError as error:
         raise ConfigError(f"cannot read '{file}': {error.strerror}") from error
+
+
+def report() -> list[str]:
+    """Lines about FederatedScope: where it is, and whether it loads the plugin."""
+    try:
+        package = find()
+        loads_us = is_enabled(package)
+    except ConfigError as error:
+        return [f"{error}", "        the embedded engine needs none of it"]
+    lines = [f"FederatedScope: {package}; the embedded engine needs none of it"]
+    if loads_us:
+        lines += [
+            "        plugin: enabled",
+            f"        run: {run_command(package)}",
+        ]
+    else:
+        lines += [
+            "        plugin: not enabled, or by another version",
+            f"        ggeur enable {shlex.quote(str(package))}",
+            "        or, without enabling it: ggeur --engine "
+            "federatedscope --cfg FILE.yaml",
+        ]
+    if missing := missing_packages():
+        lines += [
+            f"MISSING for FederatedScope: {', '.join(missing)}",
+            f"        pip install {' '.join(missing)}; or all: {EXTRA}",
+        ]
+    return lines

@@ -21,5 +21,5 @@ MANIFEST = Manifest(
     },
     needs=("sites",),
     engines={"federatedscope": f"{__package__}.launch"},
-    doctor=f"{__package__}.doctor",
+    doctor=f"{__package__}.install",
 )

@@ -25,14 +25,13 @@ from federatedscope_ggeur.reporting.run_files import (
 )
 
 from ..run import check_client_place, checkpoint_place
-from .distributed_data import server_data
 from .federation import DistributedRun
 from .keys import private_folder, unusable
 from .leading import CONVERGED, FINISH, Leader, failed
+from .roles import server_data, transport_settings
 from .site_folder import Site, SiteMemory, model_line, question
-from .site_link import Rejoining, SiteLink
-from .streams import transport_settings
 from .transport import Envelope, Hub
+from .transport.link import Rejoining, SiteLink
 from .watch import Watch, closing
 
 logger = get_logger(__name__)

@@ -59,8 +59,7 @@ from ..run import (
     take_sigterm,
 )
 from ..workers import handshake_of, known_of_rows, server_side, settings_for
-from .distributed_data import ServerData
-from .streams import transport_settings
+from .roles import ServerData, transport_settings
 from .watch import round_line
 
 logger = get_logger(__name__)

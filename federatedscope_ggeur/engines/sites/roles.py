@@ -1,18 +1,43 @@
-"""Reads the file of a site or a server, which describes the whole process."""
+"""What one process of a distributed run is: its role, its settings and its data.
+
+The file of a site or of a server describes the whole process.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.keys import add_key
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    divides_nothing,
+    server_evaluates,
+)
+from federatedscope_ggeur.cfg_ggeur.transform import prepared
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
-from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.data import (
+    ClientData,
+    DataSet,
+    Embeddings,
+    FederatedData,
+    validation_share,
+)
+from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
+from federatedscope_ggeur.errors import ConfigError, DataError, shown
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.federation import Client
+from federatedscope_ggeur.federation.holdings import Holdings
+from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.federation.wire.packing import VERSION
+from federatedscope_ggeur.printable import Lines, get_logger
 from federatedscope_ggeur.version import __version__
+
+from .transport import Security, TransportSettings
+
+logger = get_logger(__name__)
 
 #: How each role is started.
 COMMANDS = {"client": "ggeur join", "server": "ggeur serve"}
@@ -100,3 +125,205 @@ def role_config(
             add_key(cfg, one.name, one.default)
     cfg.freeze()
     return cfg
+
+
+def check_role(cfg, role: str) -> None:
+    """Check that a config belongs to the `role` "server" or "client" of a distributed
+    run.
+
+    Raises
+    ------
+    ConfigError
+        The config belongs to another role, or does not state the client's number.
+    """
+    found = identity_problems(cfg)
+    if cfg.federate.mode != "distributed":
+        found = ["  federate.mode: must be distributed"]
+    elif role_of(cfg) != role:
+        found = [f"  distribute.role: must be {role}, got {shown(role_of(cfg))}"]
+    if found:
+        raise ConfigError(Lines(["wrong settings:", *found]))
+
+
+def role_of(cfg) -> str:
+    """The value of ``distribute.role``; by default, "client".
+
+    Outside FederatedScope the config has the key only if it is set.
+    """
+    return cfg.distribute.get("role", "client")
+
+
+def identity_problems(cfg) -> list[str]:
+    """The problems of the settings that tell which process of a distributed run this
+    is.
+
+    A client must have one number, and only one setting may state it.
+    """
+    role = role_of(cfg)
+    if cfg.federate.mode != "distributed" or role == "server":
+        return []
+    if role != "client":
+        return [f"  distribute.role: must be server or client, got {shown(role)}"]
+    index, number = cfg.distribute.get("data_idx", -1), int(cfg.ggeur.client_number)
+    if index == -1:
+        found = []
+        if number == -1:
+            found.append(
+                "  ggeur.client_number: must be set with distribute.role client and "
+                "distribute.data_idx -1, to another number (1, 2, ...) for each client"
+            )
+        if not cfg.ggeur.domain:
+            found.append(
+                "  ggeur.domain: must name this client's domain with distribute.role "
+                "client and distribute.data_idx -1"
+            )
+        return found
+    if not 1 <= index <= cfg.federate.client_num:
+        return [
+            f"  distribute.data_idx: must lie in 1..{cfg.federate.client_num} "
+            f"(federate.client_num), or be -1 for a client with its own data; got "
+            f"{index}"
+        ]
+    if number not in (-1, index):
+        return [
+            f"  ggeur.client_number: is {number}, but distribute.data_idx gives this "
+            f"client the number {index}; remove one of the two"
+        ]
+    return []
+
+
+def transport_settings(cfg) -> TransportSettings:
+    """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`."""
+    ggeur, packs = cfg.ggeur, _of(cfg, "grpc_compression")
+    if packs.lower() != "nocompression":
+        logger.info(
+            "distribute.grpc_compression: %s does nothing here: messages go as they "
+            "are, since parameters hardly shrink",
+            packs,
+        )
+    ways = "grpc_max_send_message_length", "grpc_max_receive_message_length"
+    longest = min(_of(cfg, way) for way in ways)
+    return TransportSettings(
+        max_message=longest,
+        max_frame=min(TransportSettings.max_frame, longest),
+        join_deadline=ggeur.deadline.join,
+        security=Security(
+            certificate=ggeur.tls.certificate,
+            key=ggeur.tls.key,
+            authority=ggeur.tls.authority,
+            # Absolute: it is read whenever a client joins, in whatever folder.
+            join_secret=ggeur.join_secret and os.path.abspath(ggeur.join_secret),
+            join_token=ggeur.join_token,
+        ),
+        http_proxy=_of(cfg, "grpc_enable_http_proxy"),
+    )
+
+
+def _of(cfg, name: str):
+    """FS's key ``distribute.<name>``; its default if the config lacks the key."""
+    return cfg.distribute.get(name, OTHER_KEYS[f"distribute.{name}"].default)
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """A client's rows, their data set, and what is prepared of its classes."""
+
+    held: ClientData
+    whole: FederatedData | DataSet
+    prepared: Prepared | None
+
+
+@dataclass(frozen=True)
+class ServerData:
+    """The data that a server reads, and facts about clients' data.
+
+    Attributes
+    ----------
+    rows : mapping from split to mapping from domain to Embeddings
+        See `FederatedData.server_rows`.
+    whole : FederatedData
+        The divided data. In a distributed run these are the server's own rows for
+        scoring.
+    client_num : int
+        The number of clients over which the data are divided. A run that pools all rows
+        has it, too.
+    prepared : Prepared or None
+    held : Holdings or None
+        The numbers of rows of all clients; None unless all are in this process.
+    roles : dict from client number to Client, or None like `held`
+    """
+
+    rows: Mapping[str, Mapping[str, Embeddings]]
+    whole: FederatedData
+    client_num: int
+    prepared: Prepared | None
+    held: Holdings | None = None
+    roles: dict[int, Client] | None = None
+
+    @classmethod
+    def of(
+        cls, cfg, data: FederatedData, roles: dict[int, Client] | None = None
+    ) -> ServerData:
+        """Make the server's data from divided data; the caller fills `roles` later."""
+        rows = data.server_rows(cfg.eval.split, server_evaluates(cfg))
+        client_num = cfg.federate.client_num or len(data.domains)
+        held = None if roles is None else Holdings.of(data.clients, data.num_classes)
+        return cls(rows, data, client_num, _prepared_of(cfg, data), held, roles)
+
+    @property
+    def unseen(self) -> list[str]:
+        """The domains that no client holds."""
+        return [domain.name for domain in self.whole.unseen]
+
+    @property
+    def domains(self) -> list[str]:
+        """All domains; the unseen ones come last."""
+        return [*self.whole.domains, *self.unseen]
+
+
+def _prepared_of(cfg, data: FederatedData | DataSet) -> Prepared | None:
+    """What is prepared of the classes; see `prepared`."""
+    names, encoder = data.class_names, data.encoder
+    return prepared(cfg, names, data.dim, data.identity, encoder)
+
+
+def server_data(cfg) -> ServerData | None:
+    """Read the data of a distributed run's server; None if it needs no rows."""
+    return (
+        None if divides_nothing(cfg) else ServerData.of(cfg, load_federated_data(cfg))
+    )
+
+
+def site_data(cfg) -> SiteData:
+    """Read the data of one client of a distributed run.
+
+    They are its share of the data set. With ``distribute.data_idx`` -1 they are all
+    rows in its own ``data.root``.
+
+    Raises
+    ------
+    ConfigError, DataError
+        The data cannot be read or divided as the config says, or they have no rows.
+    """
+    index = cfg.distribute.get("data_idx", -1)
+    if index == -1:
+        return _own_data(cfg)
+    data = load_federated_data(cfg)
+    return SiteData(data.clients[index - 1], data, _prepared_of(cfg, data))
+
+
+def _own_data(cfg) -> SiteData:
+    dataset, name = load_data_set(cfg), cfg.ggeur.domain
+    parts = {
+        split: Embeddings.concatenate(
+            [getattr(d, split) for d in dataset.domains], name
+        )
+        for split in ("train", "test")
+    }
+    if not len(parts["train"]) and not len(parts["test"]):
+        raise DataError(
+            f"data.root: '{cfg.data.root}' has no rows; put the site's data there"
+        )
+    held = ClientData(int(cfg.ggeur.client_number), name, **parts)
+    held = held.hold_out(validation_share(cfg.data.splits), cfg.seed)
+    return SiteData(held, dataset, _prepared_of(cfg, dataset))

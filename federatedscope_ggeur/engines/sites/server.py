@@ -32,12 +32,11 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE, logging_to
 from federatedscope_ggeur.settings import NOT_SET
 
-from .distributed_data import server_data
 from .federation import DistributedRun
 from .hub import FolderHub
 from .keys import Identity, PinnedKeys, unusable
 from .leading import Leader
-from .roles import role_config
+from .roles import role_config, server_data, transport_settings
 from .sealed import Context, largest_file, read_greeting, sha256
 from .store import (
     RUN,
@@ -49,7 +48,6 @@ from .store import (
     refuse_other_results,
     run_folder,
 )
-from .streams import transport_settings
 from .watch import Watch, closing
 
 logger = get_logger(__name__)

@@ -39,7 +39,7 @@ from federatedscope_ggeur.printable import get_logger
 from .content import ends_file, packed, unpacked
 from .keys import Identity, PinnedKeys, unusable
 from .leading import FAILED, FINISH, JOIN, failed
-from .roles import role_config
+from .roles import role_config, transport_settings
 from .sealed import Channel, Context, greeting, largest_file, read_greeting
 from .server import AT_WORK, ENGINE, check_folder_run, quiet
 from .site_folder import Site, question
@@ -55,7 +55,6 @@ from .store import (
     refuse_other_results,
     run_folder,
 )
-from .streams import transport_settings
 from .transport import Envelope
 from .watch import Watch, closing
 

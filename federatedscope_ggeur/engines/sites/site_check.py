@@ -21,8 +21,8 @@ from federatedscope_ggeur.federation.advice import better_threshold, withheld_te
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
 
+from .roles import transport_settings
 from .site_folder import Site
-from .streams import transport_settings
 from .transport import Security
 from .transport.probe import handshake_problem, own_certificate_end, reach_problem
 from .transport.settings import require_grpc

@@ -77,10 +77,9 @@ from ..workers import (
     settings_for,
 )
 from .content import UNLIMITED, packed, unpacked
-from .distributed_data import site_data
 from .keys import private_folder, unusable
 from .leading import FAILED, FINISH, JOIN, STOPPED
-from .streams import transport_settings
+from .roles import site_data, transport_settings
 from .transport import Envelope, HubClosed
 from .watch import Watch
 

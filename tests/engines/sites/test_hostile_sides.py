@@ -15,9 +15,9 @@ from test_folder_runs import LDA
 from federatedscope_ggeur.engines.sites import sealed
 from federatedscope_ggeur.engines.sites.content import packed, unpacked
 from federatedscope_ggeur.engines.sites.hub import _MOST_ANSWERS
+from federatedscope_ggeur.engines.sites.roles import transport_settings
 from federatedscope_ggeur.engines.sites.sealed import Channel, Context, sha256
 from federatedscope_ggeur.engines.sites.store import Store
-from federatedscope_ggeur.engines.sites.streams import transport_settings
 from federatedscope_ggeur.engines.sites.transport import Envelope
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast

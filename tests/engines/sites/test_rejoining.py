@@ -8,7 +8,6 @@ from contextlib import closing
 
 import pytest
 
-from federatedscope_ggeur.engines.sites import site_link as link
 from federatedscope_ggeur.engines.sites.transport import (
     ALREADY_JOINED,
     ConnectionLost,
@@ -16,6 +15,7 @@ from federatedscope_ggeur.engines.sites.transport import (
     Hub,
     Link,
     Refused,
+    link,
 )
 from federatedscope_ggeur.engines.sites.transport.settings import TransportSettings
 from federatedscope_ggeur.errors import GGEURError

@@ -21,8 +21,7 @@ from own_process import in_turn
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.sites import site_check
-from federatedscope_ggeur.engines.sites.roles import role_config
-from federatedscope_ggeur.engines.sites.streams import transport_settings
+from federatedscope_ggeur.engines.sites.roles import role_config, transport_settings
 from federatedscope_ggeur.engines.sites.transport import Hub, certificates
 
 CLASSES = [f"kind {number}" for number in range(12)]

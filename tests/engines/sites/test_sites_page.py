@@ -11,8 +11,7 @@ import pytest
 from own_scores import check_own_score
 from processes import Worker, free_port
 
-from federatedscope_ggeur.engines.sites.distributed_data import site_data
-from federatedscope_ggeur.engines.sites.roles import role_config
+from federatedscope_ggeur.engines.sites.roles import role_config, site_data
 from federatedscope_ggeur.reporting import read_results
 
 PAGE = Path(__file__).parents[3] / "docs" / "sites.md"

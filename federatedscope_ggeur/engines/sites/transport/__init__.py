@@ -4,9 +4,9 @@ This package handles only bytes. It uses neither FederatedScope nor protobuf, an
 unpickles.
 """
 
-from .endings import ConnectionLost, HubClosed, Refused, StreamEnded
 from .frames import Envelope
-from .hub import ALREADY_JOINED, BROKEN, Event, Hub
+from .hub import BROKEN, Event, Hub
 from .link import Link
 from .security import Security, check_token, make_token
 from .settings import TransportSettings
+from .streams import ALREADY_JOINED, ConnectionLost, HubClosed, Refused, StreamEnded

@@ -13,7 +13,6 @@ from typing import Any
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.printable import get_logger
 
-from .endings import Refused
 from .frames import (
     ALIVE,
     LEAVE,
@@ -33,13 +32,17 @@ from .settings import (
     require_grpc,
     server_options,
 )
-from .streams import DaemonThreads, Goodbye, Stream
-from .waiting import SparingLog, WaitingRoom
+from .streams import (
+    ALREADY_JOINED,
+    DaemonThreads,
+    Goodbye,
+    Refused,
+    SparingLog,
+    Stream,
+    WaitingRoom,
+)
 
 logger = get_logger(__name__)
-
-#: Part of the reason when a number is taken.
-ALREADY_JOINED = "has joined already"
 
 # Room for more streams than may join or wait: a refused client must learn why.
 _SPARE_STREAMS = 64

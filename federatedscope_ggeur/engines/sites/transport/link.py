@@ -1,17 +1,18 @@
-"""A client's end of the transport: its stream to the server."""
+"""A client's end of the transport: its stream to the server, opened again if lost."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain
 from queue import Empty, Queue  # SimpleQueue.get(timeout=0.0) may hang before 3.11
 from typing import Any
 
-from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.printable import get_logger
 
-from .endings import ConnectionLost, HubClosed, Refused, StreamEnded
 from .frames import ALIVE, LEAVE, Envelope, Introduction, read_envelope, to_frames
 from .probe import handshake_problem
 from .settings import (
@@ -22,11 +23,27 @@ from .settings import (
     open_channel,
     require_grpc,
 )
-from .streams import Allowance
+from .streams import (
+    ALREADY_JOINED,
+    Allowance,
+    ConnectionLost,
+    HubClosed,
+    Refused,
+    StreamEnded,
+)
+
+logger = get_logger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 # Seconds without an answer; after them a probe looks for the reason.
 _PROBE_AFTER = 1.0
+# Seconds between attempts at a place that is taken, and pauses after a lost connection.
+_PAUSE = 1.0
+_FIRST_REST, _LONGEST_REST = 0.5, 30.0
+# After a connection that lasted so many seconds, counting begins anew.
+_GOOD = 60.0
+#: A client joins again at most this often in a row.
+LIMIT = 20
 
 
 class Link:
@@ -264,3 +281,121 @@ class _Call:
                 # One line: a server's text must not look like lines of this program.
                 return " ".join(value.decode(errors="replace").split())
         return None
+
+
+class SiteLink:
+    """One site's connection to the server at `address`.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port``
+    settings : TransportSettings
+    patience : float
+        After so many seconds without a word the server counts as lost.
+
+    Attributes
+    ----------
+    link : Link or None
+        The present stream.
+    """
+
+    def __init__(self, address: str, settings: TransportSettings, patience: float):
+        self._address, self._settings = address, settings
+        self._patience = patience
+        self.link: Link | None = None
+
+    def join(self, number: int, envelope: Envelope) -> None:
+        """Join, or join again, as client `number`. Raises the errors of `Link`."""
+        again = self.link is not None
+        logger.info("client %d joins the server at %s", number, self._address)
+        until = time.monotonic() + self._settings.join_deadline
+        self.close()
+        while True:
+            try:
+                self.link = Link(self._address, number, envelope, self._settings, again)
+                return
+            except Refused as error:
+                # The server notices a silent loss only after a while.
+                if not again or ALREADY_JOINED not in error.reason:
+                    raise
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE)
+
+    def send(self, envelope: Envelope) -> None:
+        """Send a message, if the stream has not ended."""
+        # Messages that arrived before the stream ended are read first: the end of the
+        # run may be among them. After them `receive` raises the same error.
+        assert self.link is not None, "the site has joined"
+        with suppress(StreamEnded):
+            self.link.send(envelope)
+
+    def receive(self) -> Envelope:
+        """Wait for the server's next message.
+
+        Raises
+        ------
+        GGEURError
+            The server has sent nothing for ``ggeur.deadline.silence`` seconds.
+        """
+        link = self.link
+        assert link is not None, "the site has joined"
+        while (left := self._patience - link.silence) > 0:
+            envelope = link.receive(left)
+            if envelope is not None:
+                return envelope
+        raise GGEURError(
+            f"the server at {self._address} has sent nothing for {self._patience:g} s "
+            "(ggeur.deadline.silence), so it is lost; check the server and the network"
+        )
+
+    def close(self) -> None:
+        """End the stream."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+
+class Rejoining:
+    """Joins again after each lost connection; pauses double up to half a minute."""
+
+    def __init__(self) -> None:
+        self._attempts, self._since = 0, time.monotonic()
+
+    def until(self, step: Callable[[], bool], join: Callable[[], object]) -> None:
+        """Call `step` until it returns True, and `join` after a lost connection."""
+        while True:
+            try:
+                if step():
+                    return
+            except ConnectionLost as error:
+                logger.warning("%s; joining again", error)
+                self.pause(error)
+                join()
+                self.joined()
+
+    def pause(self, lost: ConnectionLost) -> float:
+        """Wait before joining again. Returns the seconds waited.
+
+        Raises
+        ------
+        GGEURError
+            Too many connections were lost in a row.
+        """
+        if time.monotonic() - self._since > _GOOD:
+            self._attempts = 0
+        if self._attempts == LIMIT:
+            raise GGEURError(
+                f"{lost}; this client joined again {LIMIT} times, and each "
+                "connection was soon lost. Check the server, and the proxy before "
+                "it if there is one"
+            ) from lost
+        seconds = min(_FIRST_REST * 2**self._attempts, _LONGEST_REST)
+        self._attempts += 1
+        time.sleep(seconds)
+        return seconds
+
+    def joined(self) -> None:
+        """Note that a connection begins."""
+        self._since = time.monotonic()

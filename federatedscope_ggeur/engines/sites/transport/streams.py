@@ -1,18 +1,56 @@
-"""The server's side of a stream, and a limit on unread bytes from a client."""
+"""The server's side of a stream: its limits, its wait to join, and how it ends."""
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from dataclasses import dataclass
 from queue import Empty, Queue  # SimpleQueue.get(timeout=0.0) may hang before 3.11
 from typing import Any
 
+from federatedscope_ggeur.errors import GGEURError
+
+#: Part of the reason when a number is taken.
+ALREADY_JOINED = "has joined already"
 # The seconds in which a dismissed client may still take messages on their way.
 _LAST_WORDS = 5.0
 # The bytes counted for a message in addition to its data.
 _MESSAGE_COST = 1024
+#: Streams that may wait at the same time, beside one for each client.
+PLACES = 16
+# At most so many warnings within so many seconds.
+_WARNINGS, _SPAN = 20, 10.0
+
+
+class StreamEnded(GGEURError):
+    """An error that says that the stream to the server has ended.
+
+    Parameters
+    ----------
+    reason : str
+        The reason given by the side that ended the stream.
+    where : str
+        The stream's name, with which the message begins.
+    """
+
+    def __init__(self, reason: str, where: str = ""):
+        self.reason = reason
+        super().__init__(f"{where}: {reason}" if where else reason)
+
+
+class ConnectionLost(StreamEnded):
+    """The server could not be reached, or the connection to it broke."""
+
+
+class Refused(StreamEnded):
+    """The server ended this client's stream, with its reason."""
+
+
+class HubClosed(StreamEnded):
+    """The server closed all streams in the ordinary way."""
 
 
 class Allowance:
@@ -157,3 +195,70 @@ class DaemonThreads(futures.Executor):
 
         threading.Thread(target=work, name="hub writer", daemon=True).start()
         return future
+
+
+class WaitingRoom:
+    """The streams that have sent no message yet, oldest first.
+
+    If all places are taken, a new stream replaces the oldest one. A machine that has
+    more than its share replaces its own oldest one. Proper clients send at once, so
+    this affects only silent ones. The class is not thread-safe.
+
+    Parameters
+    ----------
+    clients : int
+        All of them may come from one machine.
+    """
+
+    def __init__(self, clients: int):
+        self.places, self.share = PLACES + clients, PLACES // 2 + clients
+        self._streams: dict[Stream, None] = {}
+
+    def enter(self, stream: Stream) -> Stream | None:
+        """Take a stream in; return the one that it replaces, if any."""
+        own = [one for one in self._streams if _machine(one) == _machine(stream)]
+        oldest = None
+        if len(own) >= self.share:
+            oldest = own[0]
+        elif len(self._streams) >= self.places:
+            oldest = next(iter(self._streams))
+        if oldest is not None:
+            del self._streams[oldest]
+        self._streams[stream] = None
+        return oldest
+
+    def leave(self, stream: Stream) -> None:
+        """Note that a stream has sent its message, or has ended."""
+        self._streams.pop(stream, None)
+
+
+def _machine(stream: Stream) -> str:
+    """The other side's address, without its port."""
+    return stream.peer.rpartition(":")[0]
+
+
+class SparingLog:
+    """A log with a limit, since strangers could flood it with warnings.
+
+    It logs a limited number of warnings in each time span, and counts the others.
+    """
+
+    def __init__(self, logger: logging.Logger):
+        self._logger = logger
+        self._since, self._said, self._kept_back = 0.0, 0, 0
+        self._lock = threading.Lock()
+
+    def warning(self, text: str, *values: object) -> None:
+        """Log a warning if the limit allows; otherwise count it."""
+        with self._lock:
+            now, more = time.monotonic(), 0
+            if now - self._since > _SPAN:
+                more, self._kept_back = self._kept_back, 0
+                self._since, self._said = now, 0
+            self._said += 1
+            speaks = self._said <= _WARNINGS
+            self._kept_back += not speaks
+        if more:
+            self._logger.warning("%d more warnings like those before", more)
+        if speaks:
+            self._logger.warning(text, *values)

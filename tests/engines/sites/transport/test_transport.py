@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.sites.streams import transport_settings
+from federatedscope_ggeur.engines.sites.roles import transport_settings
 from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
     Envelope,

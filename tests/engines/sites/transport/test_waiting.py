@@ -10,7 +10,7 @@ import pytest
 
 from federatedscope_ggeur.engines.sites.transport import Refused
 from federatedscope_ggeur.engines.sites.transport.probe import reach_problem
-from federatedscope_ggeur.engines.sites.transport.waiting import SparingLog, WaitingRoom
+from federatedscope_ggeur.engines.sites.transport.streams import SparingLog, WaitingRoom
 
 PATIENCE = 300.0
 
