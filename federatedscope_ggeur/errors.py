@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
 
@@ -152,3 +153,21 @@ def of_client(number: int, problem: str) -> str:
     """`problem` with the client's number in front, unless it stands there already."""
     name = f"client {number}: "
     return problem if problem.startswith(name) else name + problem
+
+
+@contextmanager
+def refusing(
+    what: str, otherwise: str = "", kind: type[GGEURError] = ConfigError
+) -> Iterator[None]:
+    """A context in which a file that cannot be used raises an error of the package.
+
+    The error says `what`, and then what is wrong: in the words of the system, or, if
+    the content is at fault, in those of `otherwise` (by default Python's own).
+    """
+    try:
+        yield
+    except kind:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = getattr(error, "strerror", None) or otherwise or error
+        raise kind(f"{what}: {problem}") from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.crypto import digest, words
-from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.errors import ConfigError, refusing, shown
 from federatedscope_ggeur.files import (
     read_regular,
     write_atomically,
@@ -81,7 +81,11 @@ def make_identity(folder: Path, name: str) -> Identity:
     ConfigError
         The name is impossible, there is a key already, or a file cannot be written.
     """
-    _check_name(name)
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"{shown(name)} cannot be the name of a side: use letters, digits, - and "
+            "_, at most 63"
+        )
     path = folder / IDENTITY
     if path.exists():
         raise ConfigError(
@@ -105,18 +109,15 @@ def read_identity(folder: Path, command: str) -> Identity:
         There is no key, or the file is not one of this program.
     """
     path = folder / IDENTITY
-    try:
-        said = json.loads(read_regular(path))
-        name, secret = str(said["name"]), bytes.fromhex(said["secret"])
-    except FileNotFoundError as error:
+    if not path.exists():
         raise ConfigError(
             f"this side has no key yet ('{path}'); make one by: {command}"
-        ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = getattr(error, "strerror", None) or "it is not a key of this program"
-        raise ConfigError(f"'{path}' cannot be used: {problem}") from error
-    if len(secret) != 32 or not NAME.fullmatch(name):
-        raise ConfigError(f"'{path}' cannot be used: it is not a key of this program")
+        )
+    with refusing(f"'{path}' cannot be used", "it is not a key of this program"):
+        said = json.loads(read_regular(path))
+        name, secret = str(said["name"]), bytes.fromhex(said["secret"])
+        if len(secret) != 32 or not NAME.fullmatch(name):
+            raise ValueError
     return Identity(name, secret)
 
 
@@ -159,13 +160,13 @@ class PinnedKeys:
                 self._add(words_of_line, number)
         self.names = list(self._lines)
         self._compared = folder / COMPARED
-        done = _lines_of(self._compared) if self._compared.exists() else []
-        self.uncompared = [line for line in self.words if line not in done]
+        self._done = _lines_of(self._compared) if self._compared.exists() else []
+        self.uncompared = [line for line in self.words if line not in self._done]
 
     def note_compared(self, line: str) -> None:
         """Note for good that two people have compared one of the `words`."""
-        done = _lines_of(self._compared) if self._compared.exists() else []
-        text = "".join(f"{one}\n" for one in [*done, line])
+        self._done.append(line)
+        text = "".join(f"{one}\n" for one in self._done)
         write_atomically(self._compared, text, 0o600)
         self.uncompared.remove(line)
 
@@ -213,11 +214,8 @@ class PinnedKeys:
 
 
 def _lines_of(path: Path) -> list[str]:
-    try:
+    with refusing(f"'{path}' cannot be read"):
         return read_regular(path).decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise ConfigError(f"'{path}' cannot be read: {problem}") from error
 
 
 def unusable(path: Path, error: Exception) -> ConfigError:
@@ -234,23 +232,12 @@ def private_folder(folder: Path) -> None:
     ConfigError
         It cannot be made, or it is a link, or it is not the owner's alone.
     """
-    try:
+    with refusing(f"cannot make the folder '{folder}'"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         mode = folder.lstat().st_mode
-    except OSError as error:
-        problem = error.strerror or error
-        raise ConfigError(f"cannot make the folder '{folder}': {problem}") from error
     if folder.is_symlink() or (os.name == "posix" and mode & 0o077):
         raise ConfigError(
             f"'{folder}' holds secrets, but it is a link or others may enter it; "
             f"mend that by: chmod 700 '{folder}'"
-        )
-
-
-def _check_name(name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise ConfigError(
-            f"{shown(name)} cannot be the name of a side: use letters, digits, - and "
-            "_, at most 63"
         )

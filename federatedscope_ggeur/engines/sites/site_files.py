@@ -7,17 +7,17 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 from federatedscope_ggeur.commands import command_parser
-from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
+from federatedscope_ggeur.errors import ConfigError, did_you_mean, refusing, shown
 from federatedscope_ggeur.files import write_atomically, write_once
 from federatedscope_ggeur.printable import Lines, say
-from federatedscope_ggeur.settings import flatten
+from federatedscope_ggeur.settings import flatten, one_of, whole
 
 from .transport.certificates import (
     make_authority,
@@ -27,15 +27,20 @@ from .transport.certificates import (
 )
 from .transport.security import DENIED, Security, make_token
 
-_KEYS = {"engine", "server", "port", "sites", "settings", "days"}
-_ENGINES = ("federatedscope", "flower")
+#: What the file need not say, and the rules of what it may say.
+_DEFAULTS = {"engine": "federatedscope", "port": 50050, "days": 365, "settings": {}}
+_RULES = {
+    "engine": one_of("federatedscope", "flower"),
+    "port": whole(1, maximum=65535),
+    "days": whole(1, maximum=3650),
+}
+_KEYS = {"server", "sites", *_DEFAULTS}
 _SITE_KEYS = {"name", "domain", "settings"}
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 #: The names of the folders that do not belong to a site.
 _AUTHORITY, _SERVER = "authority", "server"
 _LEDGER = "numbers.json"
-_PORT, _DAYS = 50050, 365
 _LOOPBACK = "127.0.0.1"
 _PRIVATE = 0o600
 #: In the server's folder, with Flower: the public keys of the sites.
@@ -81,7 +86,7 @@ def certificates(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     require_cryptography()
     plan, out = _Plan(options.file), Path(options.out)
-    _private_folder(out)
+    _owners_folder(out)
     authority = _authority(out / _AUTHORITY)
     numbers = _Numbers(out)
     if options.withdraw is not None:
@@ -110,38 +115,39 @@ class _Plan:
     def __init__(self, path: str):
         import yaml
 
-        try:
-            said = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"'{path}': cannot be read: {error}") from error
         self._path, self._problems = path, list[str]()
+        with refusing(f"'{path}': cannot be read"):
+            try:
+                said = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+            except yaml.YAMLError as error:
+                raise ValueError(error) from error
         if not isinstance(said, dict):
             self._wrong("it", "must be a YAML file with server and sites")
             said = {}
         self._only(said, _KEYS, "")
+        said = {**_DEFAULTS, **said}
         names = said.get("server")
         self.names: list[str] = names if isinstance(names, list) else [names]  # type: ignore[list-item]
         if not all(isinstance(n, str) and _HOST.fullmatch(n) for n in self.names):
             self._wrong("server", "must list names or IP addresses of the server")
-        self.on_flower = said.get("engine", _ENGINES[0]) == "flower"
-        if said.get("engine", _ENGINES[0]) not in _ENGINES:
-            self._wrong("engine", f"must be one of {', '.join(_ENGINES)}")
-        self.port = said.get("port", _PORT)
-        if type(self.port) is not int or not 1 <= self.port <= 65535:
-            self._wrong("port", f"must lie in 1..65535, got {shown(self.port)}")
-        self.days = said.get("days", _DAYS)
-        if type(self.days) is not int or not 1 <= self.days <= 3650:
-            self._wrong("days", f"must lie in 1..3650, got {shown(self.days)}")
-        given = self._settings(said.get("settings", {}), "settings")
+        for key, rule in _RULES.items():
+            if problem := rule(said[key]):
+                self._wrong(key, problem)
+        self.on_flower = said["engine"] == "flower"
+        self.port, self.days = said["port"], said["days"]
+        given = self._settings(said["settings"], "settings")
         self.settings = {"ggeur.agreed.release": _release(), **given}
         self.clients = 0  # the highest number of a site
-        self.sites = [self._site(one) for one in self._list(said.get("sites"))]
-        folders = [site["name"].lower() for site in self.sites]
-        for name in (_AUTHORITY, _SERVER, *folders):
-            if [_AUTHORITY, _SERVER, *folders].count(name) > 1:
-                self._wrong(
-                    "sites", f"two sites have the name {name!r}; give each its own"
-                )
+        sites = said.get("sites")
+        if not isinstance(sites, list) or not sites:
+            self._wrong("sites", "must list the sites")
+            sites = []
+        self.sites = [self._site(one) for one in sites]
+        folders = [_AUTHORITY, _SERVER, *(site["name"].lower() for site in self.sites)]
+        for name in folders:
+            if folders.count(name) > 1:
+                problem = f"two sites have the name {name!r}; give each its own"
+                self._wrong("sites", problem)
         if self._problems:
             raise ConfigError(Lines([f"'{path}':", *dict.fromkeys(self._problems)]))
 
@@ -154,12 +160,6 @@ class _Plan:
                 problem = f"is not one of {', '.join(sorted(known))}"
                 problem += did_you_mean(key, known)
                 self._wrong(f"{where}{shown(key)}", problem)
-
-    def _list(self, said: Any) -> list:
-        if isinstance(said, list) and said:
-            return said
-        self._wrong("sites", "must list the sites")
-        return []
 
     def _settings(self, said: Any, where: str) -> dict[str, Any]:
         if not isinstance(said, dict):
@@ -201,12 +201,8 @@ def _authority(folder: Path) -> tuple[bytes, bytes]:
         names = "authority.pem", "authority.key", _LEDGER
         _fill(folder, dict(zip(names, (*made, ledger))))
         say(f"{folder}: the authority; keep its key to yourself")
-    try:
+    with refusing(f"the authority in '{folder}': cannot be read"):
         return certificate.read_bytes(), key.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"'{error.filename}': cannot be read: {error.strerror}"
-        ) from error
 
 
 class _Numbers:
@@ -214,14 +210,12 @@ class _Numbers:
 
     def __init__(self, out: Path):
         self._path, self._out = out / _AUTHORITY / _LEDGER, out
-        try:
+        with refusing(
+            f"'{self._path}': cannot be read (it says which site has which number; put "
+            "it back)"
+        ):
             found = json.loads(self._path.read_text(encoding="utf-8"))
             self._next, self._sites = int(found["next"]), dict(found["sites"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"'{self._path}': cannot be read: {error}. It says which site has "
-                "which number; put it back"
-            ) from error
 
     def of(self, name: str) -> int:
         """The number of a site; a new site gets a new one."""
@@ -258,53 +252,44 @@ def _renew(
 ) -> int:
     """Make a new certificate of a site or of the server, in a folder of its own."""
     if name == _SERVER:
-        pair, own = make_certificate(name, authority, plan.days, plan.names), name
+        files = _pair(name, name, authority, plan.days, plan.names)
     elif name in [site["name"] for site in plan.sites]:
         about = f"client {numbers.of(name)} {name}"
-        pair, own = make_certificate(about, authority, plan.days), "site"
+        files = _pair("site", about, authority, plan.days)
     else:
         raise ConfigError(f"--renew: '{name}' is neither a site of the file nor server")
     folder = out / f"renewed_{name}_{datetime.now():%Y%m%d%H%M%S}"
-    _fill(folder, {f"{own}.pem": pair[0], f"{own}.key": pair[1]})
+    _fill(folder, files)
     say(f"{folder}: put both files in the place of the old ones, and start again")
     return 0
 
 
 def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
     """Write the server's folder; returns whether it existed."""
-    if _is_there(folder):
-        return True
     names = list(plan.names)
     if plan.on_flower and _LOOPBACK not in names:
         names.append(_LOOPBACK)  # Flower's programs talk to each other there
-    certificate, key = make_certificate(_SERVER, authority, plan.days, names)
     settings = {
-        "outdir": "runs",
-        "expname": "federation",
         "federate.save_to": "checkpoint/state",
         **plan.settings,
-        "federate.client_num": plan.clients,
         "ggeur.join_secret": "join_secret",
     }
     if plan.on_flower:  # its SuperLink has the rest
         settings.update({"federate.mode": "distributed", "distribute.role": _SERVER})
         settings.update({"federate.method": "ggeur", "ggeur.use": True})
     else:
-        settings["ggeur.tls.certificate"] = "server.pem"
-        settings["ggeur.tls.key"] = "server.key"
-        settings.update(_reached("0.0.0.0", plan))
-    _fill(
+        settings.update(_reached("0.0.0.0", plan, _SERVER))
+    return _side(
         folder,
-        {
+        plan,
+        (_SERVER_HEAD, _SERVER, settings),
+        lambda: {
             "authority.pem": authority[0],
-            "server.pem": certificate,
-            "server.key": key,
+            **_pair(_SERVER, _SERVER, authority, plan.days, names),
             "join_secret": f"{secrets.token_hex(32)}\n".encode(),
-            "server.yaml": (_SERVER_HEAD + _yaml(settings)).encode(),
         },
+        "the server; ggeur serve --cfg server.yaml",
     )
-    say(f"{folder}: the server; ggeur serve --cfg server.yaml")
-    return False
 
 
 def _site(
@@ -316,46 +301,81 @@ def _site(
     secret: bytes,
 ) -> bool:
     """Write a site's folder; returns whether it existed."""
-    folder, name = out / site["name"], site["name"]
-    if _is_there(folder):
-        return True
-    files = {
-        "authority.pem": authority[0],
-        "token": f"{make_token(secret, number)}\n".encode(),
-    }
+    name = site["name"]
     settings = {
-        "outdir": "runs",
-        "expname": "federation",
         "data.root": "data",
         **plan.settings,
         **site["settings"],
-        "federate.client_num": plan.clients,
         "ggeur.client_number": number,
         "ggeur.domain": site["domain"],
         "ggeur.join_token": "token",
     }
-    if plan.on_flower:
-        files["node.key"], public = make_node_key()
-        _add_node_key(out / _SERVER / _NODES, name, public)
-    else:
-        own = make_certificate(f"client {number} {name}", authority, plan.days)
-        files["site.pem"], files["site.key"] = own
-        settings["ggeur.tls.certificate"] = "site.pem"
-        settings["ggeur.tls.key"] = "site.key"
-        settings.update(_reached(plan.names[0], plan))
-    head = _SITE_HEAD.format(name=name, number=number)
-    files["site.yaml"] = (head + _yaml(settings)).encode()
-    _fill(folder, files)
-    say(
-        f"{folder}: made for client {number}; start it there by: ggeur join --cfg "
-        "site.yaml"
+    if not plan.on_flower:
+        settings.update(_reached(plan.names[0], plan, "site"))
+
+    def own() -> dict[str, bytes]:
+        if not plan.on_flower:
+            return _pair("site", f"client {number} {name}", authority, plan.days)
+        key, public = make_node_key()
+        nodes = out / _SERVER / _NODES
+        _owners_folder(nodes)
+        write_once(nodes / f"{name}.pub", public, _PRIVATE)
+        return {"node.key": key}
+
+    return _side(
+        out / name,
+        plan,
+        (_SITE_HEAD.format(name=name, number=number), "site", settings),
+        lambda: {
+            "authority.pem": authority[0],
+            "token": f"{make_token(secret, number)}\n".encode(),
+            **own(),
+        },
+        f"made for client {number}; start it there by: ggeur join --cfg site.yaml",
     )
+
+
+def _side(
+    folder: Path,
+    plan: _Plan,
+    said: tuple[str, str, Mapping[str, Any]],
+    files: Callable[[], Mapping[str, bytes]],
+    line: str,
+) -> bool:
+    """Write the folder of one side; returns whether it existed.
+
+    `said` is the head, the name and the settings of its YAML file. `files` makes its
+    other files.
+    """
+    if os.path.lexists(folder):
+        say(f"{folder}: exists already and was not changed")
+        return True
+    head, name, own = said
+    settings = {"outdir": "runs", "expname": "federation", **own}
+    settings["federate.client_num"] = plan.clients
+    text = head + _yaml(settings)
+    _fill(folder, {**files(), f"{name}.yaml": text.encode()})
+    say(f"{folder}: {line}")
     return False
 
 
-def _reached(host: str, plan: _Plan) -> dict[str, Any]:
-    """The settings of streams that say where the server is, and whom to trust."""
+def _pair(
+    file: str,
+    name: str,
+    authority: tuple[bytes, bytes],
+    days: int,
+    names: Sequence[str] = (),
+) -> dict[str, bytes]:
+    """The files of a new certificate and its key."""
+    certificate, key = make_certificate(name, authority, days, names)
+    return {f"{file}.pem": certificate, f"{file}.key": key}
+
+
+def _reached(host: str, plan: _Plan, own: str) -> dict[str, Any]:
+    """The settings of streams: where the server is, whom to trust, own files."""
     return {
+        "ggeur.tls.certificate": f"{own}.pem",
+        "ggeur.tls.key": f"{own}.key",
         "distribute.server_host": host,
         "distribute.server_port": plan.port,
         "ggeur.tls.authority": "authority.pem",
@@ -369,24 +389,9 @@ def _release() -> str:
     return release_text()
 
 
-def _add_node_key(folder: Path, name: str, public: bytes) -> None:
-    """Put a site's public key into the server's folder."""
-    _private_folder(folder)
-    write_once(folder / f"{name}.pub", public, _PRIVATE)
-
-
-def _is_there(folder: Path) -> bool:
-    if not os.path.lexists(folder):
-        return False
-    say(f"{folder}: exists already and was not changed")
-    return True
-
-
-def _private_folder(folder: Path) -> None:
-    try:
+def _owners_folder(folder: Path) -> None:
+    with refusing(f"cannot make '{folder}'"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot make '{folder}': {error.strerror}") from error
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -396,11 +401,10 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
     """
     made = mkdtemp(dir=folder.parent, prefix=".new_")  # its owner's alone
     try:
-        for name, data in files.items():
-            write_once(Path(made, name), data, _PRIVATE)
-        os.rename(made, folder)
-    except OSError as error:
-        raise ConfigError(f"cannot make '{folder}': {error.strerror}") from error
+        with refusing(f"cannot make '{folder}'"):
+            for name, data in files.items():
+                write_once(Path(made, name), data, _PRIVATE)
+            os.rename(made, folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)
 

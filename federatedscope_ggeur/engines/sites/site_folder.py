@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes, privacy_of
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data import ClientData
-from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.errors import GGEURError, MessageError, refusing
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
@@ -426,7 +426,10 @@ class SiteMemory:
         self._folder, self._path = folder, folder / "run.json"
         self.run: dict[str, Any] = {}
         if reads and self._path.exists():
-            self.run = self._read_run()
+            with _needed(self._path):
+                self.run = json.loads(read_regular(self._path))
+                if not {"run", "folder", "up", "down"} <= self.run.keys():
+                    raise ValueError
         self.asked = self._read("[0-9]*") if reads else []
         self.refused: set[int] = set()
 
@@ -468,21 +471,10 @@ class SiteMemory:
     def _read(self, pattern: str) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
         found = []
         for path in sorted(self._folder.glob(f"{pattern}.request")):
-            try:
+            with _needed(path):
                 (one,) = unpacked(read_regular(path), UNLIMITED, "this site")
                 found.append((question(one), one.parts))
-            except (OSError, ValueError, MessageError) as error:
-                raise _broken(path, error) from error
         return found
-
-    def _read_run(self) -> dict[str, Any]:
-        try:
-            run = json.loads(read_regular(self._path))
-            if not {"run", "folder", "up", "down"} <= run.keys():
-                raise ValueError
-        except (OSError, ValueError, AttributeError) as error:
-            raise _broken(self._path, error) from error
-        return run
 
     def forget(self) -> None:
         """Forget all requests."""
@@ -608,11 +600,12 @@ def _in_folder(cfg, folder: Path):
     return own
 
 
-def _broken(path: Path, error: Exception) -> ConfigError:
-    problem = getattr(error, "strerror", None) or "it is not a file of this program"
-    return ConfigError(
-        f"'{path}' cannot be used: {problem}. It says what this site was asked; if "
-        "that run is over: ggeur join ... --new-run, or with Flower delete the file"
+def _needed(path: Path) -> AbstractContextManager[None]:
+    """A context in which a file of a site's memory must be good."""
+    return refusing(
+        f"'{path}' cannot be used (it says what this site was asked; if that run is "
+        "over: ggeur join ... --new-run, or with Flower delete the file)",
+        "it is not a file of this program",
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
+from federatedscope_ggeur.errors import ConfigError, DataError, MessageError, refusing
 from federatedscope_ggeur.files import path_below, read_regular, write_once
 from federatedscope_ggeur.reporting import RESULTS_FILE
 
@@ -43,11 +44,8 @@ def make_run_folder(folder: Path) -> None:
     ConfigError
         It cannot be made.
     """
-    try:
+    with refusing(f"outdir: '{folder}'"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problem = error.strerror or error
-        raise ConfigError(f"outdir: '{folder}': {problem}") from error
 
 
 def refuse_other_results(folder: Path) -> None:
@@ -82,15 +80,10 @@ class Store:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        try:
+        with refusing(f"the store '{folder}' cannot be used", "it is broken"):
             said = json.loads(read_regular(folder / RUN))
             self.run, self.secret = said["run"], bytes.fromhex(said["secret"])
             self.began, self.shared = float(said["began"]), str(said["shared"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            problem = getattr(error, "strerror", None) or "it is broken"
-            raise ConfigError(f"the store '{folder}' cannot be used: {problem}") from (
-                error
-            )
 
     @classmethod
     def make(cls, folder: Path, run: str, shared: Path) -> Store:
@@ -120,15 +113,13 @@ class Store:
 
     def read(self, place: str, number: int) -> bytes | None:
         """A file that was kept; None if there is none."""
-        try:
-            return read_regular(self._path(place, number), follow=False)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            path, problem = self._path(place, number), error.strerror or error
-            raise ConfigError(f"the store's '{path}' cannot be read: {problem}") from (
-                error
-            )
+        path = self._path(place, number)
+        with (
+            refusing(f"the store's '{path}' cannot be read"),
+            suppress(FileNotFoundError),
+        ):
+            return read_regular(path, follow=False)
+        return None
 
     def count(self, place: str) -> int:
         """How many files are kept there, which are numbered from 1."""
@@ -193,13 +184,10 @@ class SharedFolder:
         ConfigError
             It cannot be written, or another one is in its place.
         """
-        try:
+        with refusing(f"--folder: cannot write '{name}'"):
             path = path_below(self.root, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_once(path, data)
-        except (OSError, DataError) as error:
-            problem = getattr(error, "strerror", None) or error
-            raise ConfigError(f"--folder: cannot write '{name}': {problem}") from error
 
     def read(self, name: str, most: int) -> bytes | None:
         """The bytes of a file; None if it is not there (yet).

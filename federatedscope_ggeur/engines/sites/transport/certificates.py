@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, refusing
 
 _AUTHORITY_DAYS = 3650
 
@@ -25,14 +25,8 @@ def require_cryptography() -> None:
 
 def make_authority(name: str) -> tuple[bytes, bytes]:
     """Make a new authority; returns its certificate, for ten years, and key, as PEM."""
-    from cryptography import x509
-
-    key, subject = _new_key(), _name(name)
-    builder = _builder(subject, subject, key, _AUTHORITY_DAYS)
-    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
-    builder = builder.add_extension(_usage(signs=True), critical=True)
-    builder = _identified(builder, key, key)
-    return _signed(builder, key), _pem_of(key)
+    key = _new_key()
+    return _certified(name, key, None, key, _AUTHORITY_DAYS)
 
 
 def make_certificate(
@@ -59,23 +53,15 @@ def make_certificate(
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    try:
+    with refusing("the authority's files cannot be used"):
         issuer = x509.load_pem_x509_certificate(authority[0])
         signing: Any = load_pem_private_key(authority[1], None)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"the authority's files cannot be used: {error}") from error
-    key = _new_key()
-    builder = _builder(_name(name), issuer.subject, key, days)
-    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-    builder = builder.add_extension(_usage(signs=False), critical=True)
-    use = ExtendedKeyUsageOID.CLIENT_AUTH
+    use, more = ExtendedKeyUsageOID.CLIENT_AUTH, list[Any]()
     if reached_at:
         use = ExtendedKeyUsageOID.SERVER_AUTH
-        names = x509.SubjectAlternativeName([_alternative(n) for n in reached_at])
-        builder = builder.add_extension(names, critical=False)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
-    builder = _identified(builder, key, signing)
-    return _signed(builder, signing), _pem_of(key)
+        more = [x509.SubjectAlternativeName([_alternative(n) for n in reached_at])]
+    more.append(x509.ExtendedKeyUsage([use]))
+    return _certified(name, _new_key(), issuer.subject, signing, days, more)
 
 
 def make_node_key() -> tuple[bytes, bytes]:
@@ -101,34 +87,22 @@ def _new_key() -> Any:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _name(name: str) -> Any:
+def _certified(
+    name: str, key: Any, issuer: Any, signing: Any, days: int, more: Sequence[Any] = ()
+) -> tuple[bytes, bytes]:
+    """A certificate for `key`, signed by another key, and `key` itself, as PEM.
+
+    Without an `issuer` it is that of an authority, which signs itself.
+    """
     from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.x509.oid import NameOID
 
+    signs = issuer is None
     # X.509 allows 64 characters.
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-
-
-def _builder(subject: Any, issuer: Any, key: Any, days: int) -> Any:
-    from cryptography import x509
-
-    now = datetime.now(timezone.utc)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        # Clocks differ.
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=days))
-    )
-
-
-def _usage(signs: bool) -> Any:
-    from cryptography import x509
-
-    return x509.KeyUsage(
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    now, public = datetime.now(timezone.utc), key.public_key()
+    usage = x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
         key_encipherment=False,
@@ -139,16 +113,31 @@ def _usage(signs: bool) -> Any:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _identified(builder: Any, key: Any, signing: Any) -> Any:
-    from cryptography import x509
-
-    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
-    return builder.add_extension(own, critical=False).add_extension(
-        issuer, critical=False
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if signs else issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        # Clocks differ.
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(signs, 0 if signs else None), True)
+        .add_extension(usage, critical=True)
     )
+    for extension in (
+        *more,
+        x509.SubjectKeyIdentifier.from_public_key(public),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
+    ):
+        builder = builder.add_extension(extension, critical=False)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    signed = builder.sign(signing, hashes.SHA256())
+    return signed.public_bytes(serialization.Encoding.PEM), private
 
 
 def _alternative(name: str) -> Any:
@@ -158,20 +147,3 @@ def _alternative(name: str) -> Any:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _signed(builder: Any, key: Any) -> bytes:
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
-
-
-def _pem_of(key: Any) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )

@@ -6,10 +6,11 @@ import hashlib
 import hmac
 import re
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, refusing
 from federatedscope_ggeur.files import read_regular
 
 CERTIFICATE, KEY = "ggeur.tls.certificate", "ggeur.tls.key"
@@ -140,17 +141,11 @@ class Security:
         """
         if not self.join_secret:
             return set()
-        try:
-            lines = (
-                read_regular(f"{self.join_secret}{DENIED}").decode("utf-8").splitlines()
-            )
-            return {int(line.split()[0]) for line in lines if line.strip()}
-        except FileNotFoundError:
-            return set()
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"the server cannot read which tokens are withdrawn: {error}"
-            ) from error
+        what = "the server cannot read which tokens are withdrawn"
+        with refusing(what), suppress(FileNotFoundError):
+            text = read_regular(f"{self.join_secret}{DENIED}").decode("utf-8")
+            return {int(line.split()[0]) for line in text.splitlines() if line.strip()}
+        return set()
 
     def token(self) -> str:
         """Read the client's token; "" if none is set.
@@ -174,24 +169,23 @@ class Security:
     def _pair(self) -> tuple[bytes, bytes] | None:
         if not self.certificate and not self.key:
             return None
-        for name, path, other in (
-            (CERTIFICATE, self.certificate, f"{KEY} ('{self.key}')"),
-            (KEY, self.key, f"{CERTIFICATE} ('{self.certificate}')"),
-        ):
-            if not path:
-                raise ConfigError(f"{other} is set without {name}; set both or neither")
+        pair = {CERTIFICATE: self.certificate, KEY: self.key}
+        for name, other in ((CERTIFICATE, KEY), (KEY, CERTIFICATE)):
+            if not pair[name]:
+                raise ConfigError(
+                    f"{other} ('{pair[other]}') is set without {name}; set both or "
+                    "neither"
+                )
         certificate = _certificates(CERTIFICATE, self.certificate)
         key = _read(KEY, self.key)
-        try:
+        with refusing(
+            f"{KEY}: '{self.key}' is not the unencrypted PEM key of the certificate "
+            f"'{self.certificate}'"
+        ):
             # An empty password: OpenSSL would otherwise ask for one on the terminal.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
                 self.certificate, self.key, password=""
             )
-        except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(
-                f"{KEY}: '{self.key}' is not the unencrypted PEM key of the "
-                f"certificate '{self.certificate}': {error}"
-            ) from error
         return key, certificate
 
     def _authority(self) -> bytes | None:
@@ -230,19 +224,12 @@ def check_token(secret: bytes, number: int, token: str) -> str:
 
 
 def _read(name: str, path: str) -> bytes:
-    try:
+    with refusing(f"{name}: cannot read '{path}'"):
         return read_regular(path)
-    except OSError as error:
-        problem = error.strerror or error
-        raise ConfigError(f"{name}: cannot read '{path}': {problem}") from error
 
 
 def _certificates(name: str, path: str) -> bytes:
     data = _read(name, path)
-    try:
+    with refusing(f"{name}: '{path}' holds no certificate in PEM form"):
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=path)
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(
-            f"{name}: '{path}' holds no certificate in PEM form: {error}"
-        ) from error
     return data
