@@ -7,6 +7,8 @@ have the same methods but send no pickles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from federatedscope.core.message import Message
 
 from federatedscope_ggeur.federation.wire.schema import PLAIN
@@ -19,6 +21,24 @@ from ..sites.transport.link import SiteLink
 SERVER = 0
 
 
+def message(
+    kind: str,
+    state: int,
+    parts: Sequence[bytes],
+    sender: int = SERVER,
+    receivers: Sequence[int] = (SERVER,),
+) -> Message:
+    """FS's message with these parts."""
+    return Message(
+        msg_type=kind,
+        sender=sender,
+        receiver=list(receivers),
+        state=state,
+        timestamp=0,
+        content=tuple(parts),
+    )
+
+
 class _Manager:
     """The part of a communication manager that both ends share."""
 
@@ -29,10 +49,8 @@ class _Manager:
     def add_neighbors(self, neighbor_id, address=None) -> None:
         self.neighbors[neighbor_id] = address
 
-    def get_neighbors(self, neighbor_id=None):
-        if neighbor_id is None:
-            return self.neighbors
-        return self.neighbors[neighbor_id]
+    def get_neighbors(self):
+        return self.neighbors
 
 
 class ServerManager(_Manager):
@@ -45,10 +63,7 @@ class ServerManager(_Manager):
         self.host, self.port = host, self.hub.port
 
     def send(self, message: Message) -> None:
-        receivers = message.receiver
-        if not isinstance(receivers, (list, tuple)):
-            receivers = [receivers]
-        for number in receivers:
+        for number in message.receiver:
             self.hub.send(number, _envelope(message))
 
 
@@ -70,13 +85,7 @@ class ClientManager(_Manager):
     def receive(self) -> Message:
         """Wait for the server's next message; raises the errors of `SiteLink`."""
         envelope = self._link.receive()
-        return Message(
-            msg_type=envelope.kind,
-            sender=SERVER,
-            receiver=[],
-            state=envelope.state,
-            content=envelope.parts,
-        )
+        return message(envelope.kind, envelope.state, envelope.parts)
 
     def close(self) -> None:
         self._link.close()

@@ -18,7 +18,7 @@ from ..sites.site_folder import SiteFolder, final_message, model_line
 from ..sites.transport.link import Rejoining
 from ..sites.watch import Watch, closing
 from ..workers import handshake_of, join_of
-from .channel import SERVER, ClientManager
+from .channel import ClientManager, message
 from .config import check
 from .user_errors import follow_fs_logging, for_constructor
 
@@ -130,10 +130,10 @@ class GGEURClient(FSClient):
     def _step(self) -> bool:
         """Handle the next message; returns whether it was the last one."""
         self._doing = "waiting for the server"
-        message = self.comm_manager.receive()
-        self._monitor.track_download_bytes(sum(map(len, message.content)))
-        self.msg_handlers.get(message.msg_type, self._unknown)(message)
-        return message.msg_type == FINISH
+        received = self.comm_manager.receive()
+        self._monitor.track_download_bytes(sum(map(len, received.content)))
+        self.msg_handlers.get(received.msg_type, self._unknown)(received)
+        return received.msg_type == FINISH
 
     def callback_for_request(self, message: Message):
         """Answer any request of the server with the role's answer."""
@@ -187,13 +187,4 @@ class GGEURClient(FSClient):
     def _send(self, message_type: str, state: int, parts: tuple[bytes, ...]) -> None:
         size = sum(map(len, parts))
         self._monitor.track_upload_bytes(size)
-        self.comm_manager.send(
-            Message(
-                msg_type=message_type,
-                sender=self.number,
-                receiver=[SERVER],
-                state=state,
-                timestamp=0,
-                content=parts,
-            )
-        )
+        self.comm_manager.send(message(message_type, state, parts, self.number))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, refusing
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.version import __version__
 
@@ -139,15 +140,12 @@ def disable(folder: str | os.PathLike | None = None) -> str:
         raise ConfigError(
             f"'{file}' was not written by this program, so it was not removed"
         )
-    try:
+    with refusing(
+        f"cannot remove '{file}' (disable again as a user who may remove it)"
+    ):
         for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
             compiled.unlink()
         file.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot remove '{error.filename}': {error.strerror}; disable again as a "
-            "user who may remove it"
-        ) from error
     return f"disabled: {file} is removed"
 
 
@@ -203,12 +201,9 @@ def _is_installed(module: str) -> bool:
 
 
 def _content(file: Path) -> str | None:
-    try:
+    with refusing(f"cannot read '{file}'"), suppress(FileNotFoundError):
         return file.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ConfigError(f"cannot read '{file}': {error.strerror}") from error
+    return None
 
 
 def report() -> list[str]:
@@ -218,22 +213,23 @@ def report() -> list[str]:
         loads_us = is_enabled(package)
     except ConfigError as error:
         return [f"{error}", "        the embedded engine needs none of it"]
-    lines = [f"FederatedScope: {package}; the embedded engine needs none of it"]
     if loads_us:
-        lines += [
-            "        plugin: enabled",
-            f"        run: {run_command(package)}",
-        ]
+        state = f"enabled\n        run: {run_command(package)}"
     else:
-        lines += [
-            "        plugin: not enabled, or by another version",
-            f"        ggeur enable {shlex.quote(str(package))}",
-            "        or, without enabling it: ggeur --engine "
-            "federatedscope --cfg FILE.yaml",
-        ]
+        state = (
+            "not enabled, or by another version\n"
+            f"        ggeur enable {shlex.quote(str(package))}\n"
+            "        or, without enabling it: ggeur --engine federatedscope --cfg "
+            "FILE.yaml"
+        )
+    lines = [
+        f"FederatedScope: {package}; the embedded engine needs none of it",
+        f"        plugin: {state}",
+    ]
     if missing := missing_packages():
-        lines += [
-            f"MISSING for FederatedScope: {', '.join(missing)}",
-            f"        pip install {' '.join(missing)}; or all: {EXTRA}",
-        ]
+        names = ", ".join(missing), " ".join(missing)
+        lines.append(
+            f"MISSING for FederatedScope: {names[0]}\n        pip install {names[1]}; "
+            f"or all: {EXTRA}"
+        )
     return lines

@@ -30,7 +30,7 @@ from federatedscope_ggeur.reporting import Round0, RoundRecord, TemperatureScali
 from ..sites.federation import DistributedRun
 from ..sites.leading import CONVERGED, FAILED, FINISH, JOIN, Handler, Leading
 from ..sites.watch import Watch, closing
-from .channel import SERVER, ServerManager
+from .channel import ServerManager, message
 from .config import RULES, RobustFedAvg, check, least_clients
 from .user_errors import follow_fs_logging, for_constructor
 
@@ -238,16 +238,7 @@ class GGEURServer(FSServer):
 
     def _send(self, message_type, receivers, parts, state: int) -> None:
         self._monitor.track_upload_bytes(sum(map(len, parts)) * len(receivers))
-        self.comm_manager.send(
-            Message(
-                msg_type=message_type,
-                sender=SERVER,
-                receiver=receivers,
-                state=state,
-                timestamp=0,
-                content=parts,
-            )
-        )
+        self.comm_manager.send(message(message_type, state, parts, receivers=receivers))
 
     # the course
 
@@ -429,14 +420,6 @@ class GGEURServer(FSServer):
 
         def take(number: int, state: int, parts) -> None:
             self._monitor.track_download_bytes(sum(map(len, parts)))
-            handler(
-                Message(
-                    msg_type=kind,
-                    sender=number,
-                    receiver=[SERVER],
-                    state=state,
-                    content=parts,
-                )
-            )
+            handler(message(kind, state, parts, number))
 
         return take

@@ -157,32 +157,24 @@ def metrics_text(content: Mapping[str, Any], folder: Path, updated: float) -> st
     updated : float
         Seconds since 1970.
     """
-    own = {"folder": str(folder.absolute()), "role": content["role"]}
-    found: dict[str, Any] = {"updated": updated, "waiting": content["seconds"]}
-    found.update({name: content.get(name) for name in ("rounds", "rounds_done")})
-    found["seconds_left"] = content.get("seconds_left")
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    place, role = str(folder.absolute()), str(content["role"])
+    own = f'folder="{place.translate(escapes)}",role="{role.translate(escapes)}"'
+    found = {**content, "updated": updated, "waiting": content["seconds"]}
     clients = content.get("clients")
     if clients is not None:
         found["clients"] = len(clients)
         found["clients_here"] = sum(how == "here" for how in clients.values())
-    lines = [_about("state")]
-    for state in STATES:
-        labels = _labels({**own, "state": state})
-        lines.append(f"ggeur_state{labels} {int(state == content['state'])}")
-    for name, value in found.items():
-        if value is not None:
-            lines += [_about(name), f"ggeur_{name}{_labels(own)} {value}"]
+    lines = []
+    for name, meaning in _METRICS.items():
+        values = {own: found.get(name)}
+        if name == "state":
+            values = {f'{own},state="{s}"': int(s == found[name]) for s in STATES}
+        said = [f"ggeur_{name}{{{k}}} {v}" for k, v in values.items() if v is not None]
+        if said:
+            about = f"# HELP ggeur_{name} {meaning}\n# TYPE ggeur_{name} gauge"
+            lines += [about, *said]
     return "\n".join(lines) + "\n"
-
-
-def _about(name: str) -> str:
-    return f"# HELP ggeur_{name} {_METRICS[name]}\n# TYPE ggeur_{name} gauge"
-
-
-def _labels(values: Mapping[str, str]) -> str:
-    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-    pairs = (f'{name}="{text.translate(escapes)}"' for name, text in values.items())
-    return "{" + ",".join(pairs) + "}"
 
 
 def read_status(folder: str | os.PathLike) -> dict[str, Any]:

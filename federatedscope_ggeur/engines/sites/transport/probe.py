@@ -20,7 +20,9 @@ PATIENCE = 2.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS = 4  # the HTTP/2 frame that every server sends first
 _TLS_ALERT = 0x15
-_EXPIRED, _NOT_YET, _NAME, _ADDRESS = 10, 9, 62, 64
+#: OpenSSL's codes of what is wrong with a certificate.
+_WHEN = {10: "has expired", 9: "is not valid yet"}
+_NAME, _ADDRESS = 62, 64
 
 
 def reach_problem(address: str) -> str:
@@ -139,8 +141,7 @@ def _of_certificate(
 ) -> str:
     code, said = error.verify_code, error.verify_message
     file = f"{AUTHORITY} ('{security.authority}')"
-    if code in (_EXPIRED, _NOT_YET):
-        when = "has expired" if code == _EXPIRED else "is not valid yet"
+    if when := _WHEN.get(code):
         return (
             f"the server's certificate, or one of {file}, {when} ({said}); make a "
             f"new {CERTIFICATE} for the server, or correct the clocks"
