@@ -13,7 +13,6 @@ from pathlib import Path
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.data import ENCODERS
-from federatedscope_ggeur.data.encoders.base import ENCODER_KEYS
 from federatedscope_ggeur.downloads import refused
 from federatedscope_ggeur.errors import ConfigError, UntrustedError, shown
 from federatedscope_ggeur.models import CLOSED_FORMS, OTHER_MODELS
@@ -27,7 +26,6 @@ from .plugins import check_loaded
 from .run_settings import encoder_settings
 
 TRUST = "--trust"
-_CACHE = next(key for key in ENCODER_KEYS if key.name == "encoder.cache")
 #: The keys and sections of ggeur on which these depend: the model that a run leaves,
 #: the embedding of images, and the preparation of rows.
 _KEYS = (

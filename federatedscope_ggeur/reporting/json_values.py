@@ -4,8 +4,17 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable
-from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from functools import cache, partial
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Optional,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from federatedscope_ggeur.errors import DataError, shown
 
@@ -121,21 +130,26 @@ def _reader(hint: Any) -> Reader:
     origin, args = get_origin(hint), get_args(hint)
     if hint is Any:
         return _anything
-    if hint is float or hint is int:
-        return _number_reader(hint)
+    if hint in (int, float):
+        return partial(_number, hint, None)
     if origin is Annotated:
-        return _number_reader(args[0], *args[1])
+        return partial(_number, *args)
     if origin is Union:
         read = _reader(args[0])
         return lambda value: None if value is None else read(value)
     if origin is Literal:
-        return _literal_reader(args)
+        return partial(_literal, args)
     if origin is list:
-        return _list_reader(_reader(args[0]), whole=args[0] is int)
+        return partial(_list, _reader(args[0]), args[0] is int)
     if origin is dict:
-        return _dict_reader(_reader(args[1]))
+        return partial(_dict, _reader(args[1]))
     if dataclasses.is_dataclass(hint):
-        return _object_reader(hint)
+        types = get_type_hints(hint, include_extras=True)
+        fields = [field for field in dataclasses.fields(hint) if field.compare]
+        readers = {field.name: _reader(types[field.name]) for field in fields}
+        # Files of an older schema lack some of the others.
+        needed = [field.name for field in fields if not _has_default(field)]
+        return partial(_object, hint, readers, needed)
     return lambda value: _of_type(value, hint)
 
 
@@ -153,16 +167,12 @@ def _anything(value: Any) -> Any:
     return value
 
 
-def _number_reader(kind: type, low: Any = None, high: Any = None) -> Reader:
-    kinds = (int,) if kind is int else (int, float)
-
-    def read(value: Any) -> Any:
-        _check_number(_of_type(value, *kinds))
-        if low is not None and not low <= value <= high:
-            raise _Wrong(f"must lie in {low:g}..{high:g}, found {value!r}")
-        return value
-
-    return read
+def _number(kind: type, limits: Optional[tuple[float, float]], value: Any) -> Any:
+    _check_number(_of_type(value, *((int,) if kind is int else (int, float))))
+    if limits is not None and not limits[0] <= value <= limits[1]:
+        low, high = limits
+        raise _Wrong(f"must lie in {low:g}..{high:g}, found {value!r}")
+    return value
 
 
 def _check_number(value: Any) -> None:
@@ -173,16 +183,12 @@ def _check_number(value: Any) -> None:
         raise _Wrong(f"{shown(value)} is larger than any number of a run")
 
 
-def _literal_reader(choices: tuple) -> Reader:
-    expected = f"expected one of {', '.join(map(repr, choices))}"
-
-    def read(value: Any) -> Any:
-        # Types are compared, because True equals 1. A set cannot hold lists.
-        if not any(value == c and type(value) is type(c) for c in choices):
-            raise _Wrong(f"{expected}, found {shown(value, 60)}")
-        return value
-
-    return read
+def _literal(choices: tuple, value: Any) -> Any:
+    # Types are compared, because True equals 1. A set cannot hold lists.
+    if not any(value == c and type(value) is type(c) for c in choices):
+        expected = ", ".join(map(repr, choices))
+        raise _Wrong(f"expected one of {expected}, found {shown(value, 60)}")
+    return value
 
 
 def _at(step: str, read: Reader, value: Any) -> Any:
@@ -194,52 +200,31 @@ def _at(step: str, read: Reader, value: Any) -> Any:
         raise
 
 
-def _list_reader(read: Reader, whole: bool) -> Reader:
-    def read_all(value: Any) -> list:
-        _of_type(value, list)
-        if whole and _are_small(value):
-            return value
-        return [_at(f"[{i}]", read, item) for i, item in enumerate(value)]
-
-    return read_all
-
-
-def _are_small(numbers: list) -> bool:
-    """Whether all numbers are whole and within the limits.
-
-    One check for the whole list is fast; a round may have thousands of clients.
-    """
-    if set(map(type, numbers)) - {int}:
-        return False
-    return not numbers or (min(numbers) >= -_LARGEST and max(numbers) <= _LARGEST)
+def _list(read: Reader, is_whole: bool, value: Any) -> list:
+    _of_type(value, list)
+    # One check for the whole list is fast; a round may have thousands of clients.
+    whole = is_whole and set(map(type, value)) == {int}
+    if whole and min(value) >= -_LARGEST and max(value) <= _LARGEST:
+        return value
+    return [_at(f"[{i}]", read, item) for i, item in enumerate(value)]
 
 
-def _dict_reader(read: Reader) -> Reader:
-    def read_all(value: Any) -> dict:
-        items = _of_type(value, dict).items()
-        return {key: _at(f".{key}", read, item) for key, item in items}
-
-    return read_all
+def _dict(read: Reader, value: Any) -> dict:
+    items = _of_type(value, dict).items()
+    return {key: _at(f".{key}", read, item) for key, item in items}
 
 
-def _object_reader(cls: type) -> Reader:
-    types = get_type_hints(cls, include_extras=True)
-    fields = [f for f in dataclasses.fields(cls) if f.compare]
-    readers = {f.name: _reader(types[f.name]) for f in fields}
-    # Files of an older schema lack some of the others.
-    needed = {f.name for f in fields if not _has_default(f)}
-
-    def read_all(value: Any) -> Any:
-        _of_type(value, dict)
-        missing = [name for name in readers if name in needed and name not in value]
-        if missing:
-            raise _Wrong(f"fields are missing: {', '.join(missing)}")
-        unknown = [name for name in value if name not in readers]
-        if unknown:
-            raise _Wrong(f"unknown fields: {', '.join(unknown)}")
-        return cls(**{n: _at(f".{n}", readers[n], held) for n, held in value.items()})
-
-    return read_all
+def _object(
+    cls: type, readers: dict[str, Reader], needed: list[str], value: Any
+) -> Any:
+    _of_type(value, dict)
+    missing = [name for name in needed if name not in value]
+    if missing:
+        raise _Wrong(f"fields are missing: {', '.join(missing)}")
+    unknown = [name for name in value if name not in readers]
+    if unknown:
+        raise _Wrong(f"unknown fields: {', '.join(unknown)}")
+    return cls(**{n: _at(f".{n}", readers[n], held) for n, held in value.items()})
 
 
 def _has_default(field: dataclasses.Field) -> bool:

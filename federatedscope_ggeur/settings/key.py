@@ -41,7 +41,7 @@ def whole(
     """
 
     def fits(value) -> bool:
-        return is_number(value) and value == value // 1 and minimum <= value <= maximum
+        return value == value // 1 and minimum <= value <= maximum
 
     wanted = f"must be a whole number in {minimum}..{maximum}"
     return _number(wanted, fits, int, not_set_allowed)
@@ -49,11 +49,8 @@ def whole(
 
 def fraction(not_set_allowed: bool = False) -> Rule:
     """The rule that a value is at least 0 and at most 1."""
-
-    def fits(value) -> bool:
-        return is_number(value) and 0 <= value <= 1
-
-    return _number("must lie in 0..1", fits, float, not_set_allowed)
+    wanted = "must lie in 0..1"
+    return _number(wanted, lambda value: 0 <= value <= 1, float, not_set_allowed)
 
 
 def _number(wanted: str, fits: Callable, read: Callable, not_set_allowed: bool) -> Rule:
@@ -61,7 +58,9 @@ def _number(wanted: str, fits: Callable, read: Callable, not_set_allowed: bool) 
         return not_set_allowed and value == NOT_SET
 
     wanted += " (or -1, not set)" if not_set_allowed else ""
-    rule = rule_of(wanted, lambda value: is_unset(value) or fits(value))
+    rule = rule_of(
+        wanted, lambda value: is_unset(value) or (is_number(value) and fits(value))
+    )
     rule.read = lambda value: None if is_unset(value) else read(value)  # type: ignore[attr-defined]
     return rule
 
@@ -120,12 +119,8 @@ def below(limit: float) -> Rule:
 
 def positive_up_to(most: float, not_set_allowed: bool = False) -> Rule:
     """The rule that a value is above 0 and at most `most`."""
-
-    def fits(value) -> bool:
-        return is_number(value) and 0 < value <= most
-
     wanted = f"must be above 0 and at most {most:g}"
-    return _number(wanted, fits, float, not_set_allowed)
+    return _number(wanted, lambda value: 0 < value <= most, float, not_set_allowed)
 
 
 text = rule_of(
