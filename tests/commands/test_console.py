@@ -138,20 +138,6 @@ def test_statistics_of_single_clients_are_the_owner_s_alone(short, capsys):
     assert modes(*(path for path in RUN.iterdir() if path.is_file())) == {0o644}
 
 
-@pytest.mark.slow
-def test_nothing_is_ever_written_over(short):
-    assert main(short) == 0
-    first = Path("exp/ggeur_quickstart/results.json").read_bytes()
-    assert main(short) == 0
-    again = list(Path("exp/ggeur_quickstart").glob("sub_exp_*/results.json"))
-    assert len(again) == 1
-    assert Path("exp/ggeur_quickstart/results.json").read_bytes() == first
-    mine, theirs = (
-        Results.from_json(text.decode()) for text in (first, again[0].read_bytes())
-    )
-    assert numbers(mine) == numbers(theirs)
-
-
 def test_a_run_that_cannot_start_leaves_nothing(short, capsys):
     assert main([*short, "data.root", "nowhere"]) == 1
     assert "nowhere" in capsys.readouterr().err

@@ -111,17 +111,6 @@ def test_csv_and_json_of_csv_rows(folder, capsys):
     assert shares == [c["probability"] for one in there for c in one["classes"]]
 
 
-def test_what_a_classifier_saved_is_a_run(tmp_path, capsys):
-    held = rows(60, 0)
-    made = FederatedClassifier("lda").fit(held["features"], held["labels"])
-    made.save(tmp_path / "head")
-    np.savez(tmp_path / "rows.npz", **held)
-    assert predict("--run", tmp_path / "head", tmp_path / "rows.npz", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    first = [one["classes"][0]["class"] for one in found]
-    assert first == made.predict(held["features"]).tolist()
-
-
 @pytest.mark.parametrize("form", ["lda", "fisher"])
 def test_a_folder_of_an_older_release_opens(tmp_path, form):
     """Schema 10; settings and a kind of head that there are no more."""

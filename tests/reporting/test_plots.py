@@ -85,14 +85,6 @@ def test_many_domains_fit(tmp_path, make_results, domains, rounds):
         assert edge.min() == 255
 
 
-@pytest.mark.slow
-def test_same_results_same_bytes(tmp_path, make_results):
-    first = drawn(make_results(), tmp_path / "a.png")
-    assert drawn(make_results(), tmp_path / "b.png") == first
-    other = make_results([{"clean": 0.5}, {"clean": 0.75}])
-    assert drawn(other, tmp_path / "b.png") != first
-
-
 def test_the_title_says_whose_curve_it_is(tmp_path, make_results, monkeypatch):
     titles = []
     set_title = Axes.set_title

@@ -20,7 +20,6 @@ from federatedscope_ggeur.reporting import (
     numbers_of_rows,
     write_run,
 )
-from federatedscope_ggeur.reporting import run as folders
 
 
 def test_run_folders_follow_federatedscope_and_are_never_reused(tmp_path):
@@ -44,18 +43,6 @@ def test_runs_that_start_together_get_different_folders(tmp_path):
     assert len(set(made)) == 32
 
 
-def test_same_second_gets_a_number(tmp_path, monkeypatch):
-    class Clock(folders.datetime):
-        @classmethod
-        def now(cls):
-            return cls(2024, 5, 6, 7, 8, 9)
-
-    monkeypatch.setattr(folders, "datetime", Clock)
-    names = [new_run_folder(tmp_path, "exp").name for _ in range(4)]
-    stem = "sub_exp_20240506070809"
-    assert names == ["exp", stem, f"{stem}_2", f"{stem}_3"]
-
-
 @pytest.mark.parametrize("blocked", ["out", "out/exp"])
 def test_a_file_in_the_way_is_a_named_error(tmp_path, blocked):
     path = tmp_path / blocked
@@ -65,19 +52,6 @@ def test_a_file_in_the_way_is_a_named_error(tmp_path, blocked):
     with pytest.raises(ConfigError, match=problem):
         new_run_folder(tmp_path / "out", "exp")
     assert path.read_text() == "kept"
-
-
-def test_write_run_names_what_cannot_be_written(tmp_path, make_results):
-    (tmp_path / "metrics.csv").mkdir()
-    with pytest.raises(ConfigError, match=r"cannot write .*metrics\.csv"):
-        write_run(tmp_path, make_results())
-
-
-@pytest.mark.slow
-def test_write_run_writes_three_files(tmp_path, make_results):
-    write_run(tmp_path, make_results())
-    write_run(tmp_path, make_results())
-    assert sorted(os.listdir(tmp_path)) == ["curve.png", "metrics.csv", "results.json"]
 
 
 def test_write_run_writes_nothing_when_results_cannot_be_written(

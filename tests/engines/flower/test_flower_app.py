@@ -70,21 +70,6 @@ def three(app: App) -> Nodes:
     )
 
 
-def test_one_upload_gives_the_embedded_head_and_flower_knows_it_as_an_app(
-    app, config, tmp_path
-):
-    one = app()
-    assert one.run(three(one)) is None
-    words = [*map(str, ONE_SHOT), "outdir", str(tmp_path / "here"), "--quiet"]
-    path = tmp_path / "run.yaml"
-    path.write_text(config().dump())
-    assert main(["--cfg", str(path), *words]) == 0
-    (wanted,) = tmp_path.glob("here/*/head.safetensors")
-    left = list(tmp_path.glob("exp/**/head.safetensors"))
-    assert len(left) == 4
-    assert {p.read_bytes() for p in left} == {wanted.read_bytes()}
-
-
 @pytest.mark.slow
 def test_who_cannot_join_is_told_why_and_the_run_needs_no_more(app, quick, tmp_path):
     """A fourth SuperNode, and one of a user who forgot to name the site's file."""
