@@ -74,6 +74,7 @@ _INSTEAD = {
     "data.args": "the settings of a reader are below ggeur",
     "data.transform": "the encoder prepares its images itself",
     "dataloader.num_workers": "use ggeur.encoder.num_workers, for decoding images",
+    "distribute.grpc_compression": "parameters hardly shrink",
     "trainer.disp_freq": "each round is said",
     "trainer.val_freq": "use eval.freq, in rounds",
     "trainer.sam.rho": "use ggeur.base_method fedsam and ggeur.fedsam.rho",

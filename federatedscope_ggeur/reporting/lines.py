@@ -39,6 +39,16 @@ if TYPE_CHECKING:
     from .records import ClientInfo
 
 
+_WHY_KEPT = {
+    "validation": "",
+    "confounded": "labels and domains are confounded: no client's rows can compare "
+    "the heads",
+    "leave_one_out": "it has seen every class that a client has enough rows of",
+    "absent": "only it has seen the classes that nobody sent",
+    "withheld": "every class was sent, but only the trained head has seen withheld "
+    "rows",
+    "default": "there are no validation rows",
+}
 _MOST_FINDINGS = 10  # findings that are written out
 #: So many evaluated rounds make the final score.
 _LAST = 5
@@ -81,9 +91,18 @@ def _round0_line(record: Round0) -> str:
         pairs += f" of {record.uploaded_pairs + record.withheld_pairs}"
     return (
         f"round 0: statistics of {pairs} (client, class) pairs up, "
-        f"{up / 1e6:.2f} MB ({up / len(record.clients) / 1e6:.2f} MB a "
-        f"client); geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes "
-        f"down {record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
+        f"{_sent(up, len(record.clients))}; {_sent_down(record)}"
+    )
+
+
+def _sent(up: int, clients: int) -> str:
+    return f"{up / 1e6:.2f} MB ({up / clients / 1e6:.2f} MB a client)"
+
+
+def _sent_down(record: Round0) -> str:
+    return (
+        f"geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes down "
+        f"{record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
     )
 
 
@@ -92,10 +111,8 @@ def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
     kept = f", {len(sums.kept_back)} of them kept back" if sums.kept_back else ""
     return (
         f"round 0: statistics of {len(sums.roster)} clients as secure sums, "
-        f"{up / 1e6:.2f} MB ({up / len(sums.roster) / 1e6:.2f} MB a client); "
-        f"{len(sums.classes)} classes{kept}, {sums.withheld_rows} rows of others; "
-        f"geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes down "
-        f"{record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
+        f"{_sent(up, len(sums.roster))}; {len(sums.classes)} classes{kept}, "
+        f"{sums.withheld_rows} rows of others; {_sent_down(record)}"
     )
 
 
@@ -109,8 +126,8 @@ def _noise_line(record: Round0, noise: NoiseRecord, up: int) -> str:
     mark = "" if noise.private else "NOT PRIVATE (test seed); "
     return (
         f"round 0: {mark}statistics of {noise.clients} clients with noise, "
-        f"{up / 1e6:.2f} MB ({up / noise.clients / 1e6:.2f} MB a client); epsilon "
-        f"against {against}; noise: {deviations}; {record.seconds:.2f} s"
+        f"{_sent(up, noise.clients)}; epsilon against {against}; noise: {deviations}; "
+        f"{record.seconds:.2f} s"
     )
 
 
@@ -216,24 +233,15 @@ def kept_line(kept: Kept, averaged: bool = False) -> str:
     """
     names = {"closed_form": "the head in closed form", "trained": "the trained head"}
     name = names.get(kept.head, "the mean of the probabilities of both heads")
+    why = _WHY_KEPT[kept.by]
     if kept.by == "validation":
         other = "by both heads' mean" if averaged else "trained"
         why = (
             f"{percent(kept.closed_form)}% of the validation rows right in closed "
             f"form, {percent(kept.trained)}% {other}"
         )
-    elif kept.by == "confounded":
-        why = (
-            "labels and domains are confounded: no client's rows can compare the heads"
-        )
-    elif kept.by == "leave_one_out":
-        why = "it has seen every class that a client has enough rows of"
-    elif kept.by == "absent":
-        why = "only it has seen the classes that nobody sent"
-    elif kept.head == "average":
-        why = "every class was sent, but only the trained head has seen withheld rows"
-    else:
-        why = "there are no validation rows"
+    elif kept.by == "default" and kept.head == "average":
+        why = _WHY_KEPT["withheld"]
     return f"kept: {name} ({why})"
 
 

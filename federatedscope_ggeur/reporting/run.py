@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.errors import ConfigError, DataError, refusing
 from federatedscope_ggeur.files import read_regular, write_atomically
 
 from .results import Results, metrics_csv
@@ -88,10 +88,8 @@ def _write_models(
         write_atomically(folder / HEAD_FILE, head)
     for number, data in own:
         path = own_file(folder, number)
-        try:
+        with refusing(f"cannot make '{path.parent}'"):
             path.parent.mkdir(exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot make '{path.parent}': {error}") from error
         write_atomically(path, data)
 
 
@@ -105,10 +103,10 @@ def read_results(folder: str | os.PathLike) -> Results:
         names it.
     """
     path = Path(folder) / RESULTS_FILE
+    with refusing(f"'{path}': cannot be read", kind=DataError):
+        text = read_regular(path).decode()
     try:
-        return Results.from_json(read_regular(path).decode())
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"'{path}': cannot be read: {error}") from error
+        return Results.from_json(text)
     except DataError as error:
         raise DataError(f"'{path}': {error}") from None
 

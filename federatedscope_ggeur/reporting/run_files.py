@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import refusing
 
 RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"
 #: The folder of clients' own models.
@@ -87,12 +87,8 @@ def logging_to(path: str | os.PathLike) -> Iterator[None]:
     ConfigError
         The file cannot be made.
     """
-    try:
+    with refusing(f"cannot write the log '{path}'"):
         file = _LogFile(path, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the log '{path}': {error.strerror or error}"
-        ) from error
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     with handled_by(file):
         yield

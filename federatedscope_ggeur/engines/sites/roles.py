@@ -32,12 +32,10 @@ from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.federation.wire.packing import VERSION
-from federatedscope_ggeur.printable import Lines, get_logger
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.version import __version__
 
 from .transport import Security, TransportSettings
-
-logger = get_logger(__name__)
 
 #: How each role is started.
 COMMANDS = {"client": "ggeur join", "server": "ggeur serve"}
@@ -194,13 +192,7 @@ def identity_problems(cfg) -> list[str]:
 
 def transport_settings(cfg) -> TransportSettings:
     """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`."""
-    ggeur, packs = cfg.ggeur, _of(cfg, "grpc_compression")
-    if packs.lower() != "nocompression":
-        logger.info(
-            "distribute.grpc_compression: %s does nothing here: messages go as they "
-            "are, since parameters hardly shrink",
-            packs,
-        )
+    ggeur = cfg.ggeur
     ways = "grpc_max_send_message_length", "grpc_max_receive_message_length"
     longest = min(_of(cfg, way) for way in ways)
     return TransportSettings(

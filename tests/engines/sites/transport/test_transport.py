@@ -11,8 +11,6 @@ from contextlib import closing
 
 import pytest
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.sites.roles import transport_settings
 from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
     Envelope,
@@ -172,13 +170,3 @@ def test_without_grpc_the_error_says_what_to_install(make, monkeypatch):
     monkeypatch.setattr(settings, "grpc", None)
     with pytest.raises(ConfigError, match=r"pip install .*ggeur\[sites\]"):
         make()
-
-
-def test_a_config_of_federatedscope_may_ask_for_compression(quickstart, caplog):
-    cfg = load_config(quickstart)
-    plain = transport_settings(cfg)
-    cfg.defrost()
-    cfg.distribute.grpc_compression = "gzip"
-    with caplog.at_level("INFO"):
-        assert transport_settings(cfg) == plain
-    assert "distribute.grpc_compression: gzip does nothing" in caplog.text
