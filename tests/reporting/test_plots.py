@@ -25,6 +25,10 @@ def drawn(results, path):
     return path.read_bytes()
 
 
+def grey(raw):
+    return np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
+
+
 def many(domains, rounds):
     names = [f"a domain with a long name {i}" for i in range(domains)]
     scores = [
@@ -40,8 +44,7 @@ def many(domains, rounds):
     ids=["usual", "no rounds", "not evaluated", "one round", "no test rows", "gap"],
 )
 def test_picture_is_whole_and_not_blank(tmp_path, make_results, scores):
-    raw = drawn(make_results(scores), tmp_path / "curve.png")
-    pixels = np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
+    pixels = grey(drawn(make_results(scores), tmp_path / "curve.png"))
     assert pixels.shape == (675, 1200)
     assert pixels.min() < 100
 
@@ -53,10 +56,6 @@ def test_heads_made_in_one_go_are_drawn(tmp_path, make_results, make_head, score
     head = make_head("lda", {"clean": 0.4})
     assert drawn(make_results(scores, closed_form=head), tmp_path / "a.png") != plain
     assert drawn(make_results(scores, calibrated=head), tmp_path / "b.png") != plain
-
-
-def grey(raw):
-    return np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
 
 
 @pytest.mark.slow
@@ -79,8 +78,7 @@ def test_a_closed_form_is_a_line_over_all_rounds(tmp_path, make_results, make_he
 def test_many_domains_fit(tmp_path, make_results, domains, rounds):
     scores, names = many(domains, rounds)
     results = make_results(scores, domains=names, unseen_domains=names[:2])
-    raw = drawn(results, tmp_path / "curve.png")
-    pixels = np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
+    pixels = grey(drawn(results, tmp_path / "curve.png"))
     for edge in (pixels[:3], pixels[-3:], pixels[:, :3], pixels[:, -3:]):
         assert edge.min() == 255
 

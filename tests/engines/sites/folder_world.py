@@ -115,6 +115,16 @@ class World:
         side.over = "the run is over" in line
         return line
 
+    def turns(self, times: int = 1, *then: Side) -> None:
+        """Let all sides take turns so often, and then some once more."""
+        for side in [*self.sides * times, *then]:
+            self.turn(side)
+
+    def go_on_without_the_last(self) -> None:
+        """Nobody runs the last site any more."""
+        self.sites.pop()
+        self.sides.pop()
+
     def run(self, turns: int = 200) -> None:
         """Let all sides take turns, until the run is over at each."""
         for _ in range(turns):

@@ -69,8 +69,7 @@ def test_forgetting_takes_the_uploads_out_of_the_store(world, book):
 def test_forgetting_in_the_middle_of_the_run(world, book):
     here = world(*BOOK, "ggeur.book", str(book), "federate.total_round_num", 5)
     while not book.is_dir():
-        for side in here.sides:
-            here.turn(side)
+        here.turns()
     Federation.load(book).forget(2)
     assert not stores(here.server)
     with pytest.raises(ConfigError, match="there is no store of it"):

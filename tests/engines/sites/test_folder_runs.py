@@ -124,8 +124,7 @@ def test_one_that_is_late_is_left_out_once_and_for_all(world, monkeypatch):
     here.turn(here.sites[2])
     now[0] -= 3601  # what was decided stays so
     assert here.turn(here.server) == line
-    here.sites.pop()
-    here.sides.pop()
+    here.go_on_without_the_last()
     here.run()
     results = read_results(here.server.left)
     assert results.round0.clients == [1, 2]
@@ -144,8 +143,7 @@ def test_a_store_that_is_missing_or_older_than_the_folder(how, side, world):
     here = world(*LDA)
     one = here.server if side == "server" else here.sites[0]
     for _ in range(2):
-        for each in here.sides:
-            here.turn(each)
+        here.turns()
         (store,) = one.keys.glob("run_*")
         shutil.copytree(store, one.folder / "backup", dirs_exist_ok=True)
         if how == "missing":
@@ -174,9 +172,7 @@ def test_a_site_answers_one_run_in_a_folder(world):
 @pytest.mark.slow
 def test_rows_that_have_changed_since_the_run_began(world, embeddings_folder):
     here = world(*LDA)
-    for _ in range(2):
-        for side in here.sides:
-            here.turn(side)
+    here.turns(2)
     (embeddings_folder / "art.npz").unlink()
     with pytest.raises(GGEURError):
         here.turn(here.sites[0])
@@ -193,12 +189,9 @@ def test_what_does_not_go_by_folder_is_refused_by_name(settings, world):
 
 def test_a_site_that_is_put_out_by_one_line(world):
     here = world(*LDA, "ggeur.quorum", 2)
-    for _ in range(2):
-        for side in here.sides:
-            here.turn(side)
+    here.turns(2)
     here.server.pin("s3 out from 3")
-    here.sites.pop()
-    here.sides.pop()
+    here.go_on_without_the_last()
     here.run()
     assert read_results(here.server.left).round0.clients == [1, 2]
 
@@ -206,8 +199,7 @@ def test_a_site_that_is_put_out_by_one_line(world):
 @pytest.mark.slow
 def test_a_key_that_changes_from_a_number_on(world, embedded):
     here = world(*LDA)
-    for side in here.sides:
-        here.turn(side)
+    here.turns()
     site = here.sites[1]
     (site.keys / "identity.json").rename(site.folder / "lost")
     line = make_identity(site.keys, site.name).line

@@ -104,9 +104,7 @@ def test_whatever_is_not_the_next_file_of_its_sender_is_refused(
     world, embedded, caplog, monkeypatch
 ):
     here = world(*ONE)
-    for _ in range(2):
-        for side in here.sides:
-            here.turn(side)
+    here.turns(2)
     path = here.server.shared / "from" / "s1" / "0003.msg"
     good = path.read_bytes()
     listed = os.scandir
@@ -175,9 +173,7 @@ def test_nothing_is_overwritten(world):
 
 def test_a_site_that_signs_rubbish_is_left_out(world, monkeypatch, caplog):
     here = world(*ONE, "ggeur.quorum", 2)
-    for side in here.sides:
-        here.turn(side)
-    here.turn(here.server)
+    here.turns(1, here.server)
     say = FolderSite._say
 
     def rubbish(self, envelopes):
@@ -188,8 +184,7 @@ def test_a_site_that_signs_rubbish_is_left_out(world, monkeypatch, caplog):
     with monkeypatch.context() as patch:
         patch.setattr(FolderSite, "_say", rubbish)
         here.turn(here.sites[2])
-    here.sites.pop()
-    here.sides.pop()
+    here.go_on_without_the_last()
     here.run()
     assert read_results(here.server.left).round0.clients == [1, 2]
     assert "client 3 is gone: message from site s3 refused" in caplog.text
@@ -199,9 +194,7 @@ def test_a_site_that_signs_rubbish_is_left_out(world, monkeypatch, caplog):
 def test_lengths_are_padded(world):
     """By itself, a thin factor's length tells its rows."""
     here = world(*ONE)
-    for _ in range(2):
-        for side in here.sides:
-            here.turn(side)
+    here.turns(2)
     for number in ("0002", "0003"):
         sizes = {
             (here.server.shared / "from" / site.name / f"{number}.msg").stat().st_size

@@ -98,8 +98,7 @@ def test_a_greeting_that_is_none_is_refused(header, world, config, caplog):
 
 def test_a_file_without_a_salt_is_refused(world, config, caplog):
     here = world(*TWO)
-    for side in [*here.sides, here.server]:
-        here.turn(side)
+    here.turns(1, here.server)
     liar = Liar(here, here.sites[2], here.server, config())
     liar.sign(
         json.dumps({"version": 1, **asdict(liar.context(liar.place, 3))}).encode()
@@ -110,8 +109,7 @@ def test_a_file_without_a_salt_is_refused(world, config, caplog):
 
 def test_a_site_that_writes_on_and_on_stops_nobody(world, config, caplog):
     here = world(*TWO)
-    for side in [*here.sides, here.server]:
-        here.turn(side)
+    here.turns(1, here.server)
     liar = Liar(here, here.sites[0], here.server, config())
     (join,) = liar.said(liar.place)
     for answers in [1, 2, 2, 2, *range(2, 60)]:
@@ -178,8 +176,7 @@ def test_a_file_asks_one_question(world, config):
 @pytest.mark.slow
 def test_lines_that_were_taken_away_end_no_run(world):
     here = world(*LDA)
-    for side in [*here.sides, here.server]:
-        here.turn(side)
+    here.turns(1, here.server)
     known = here.server.keys / "known.txt"
     lines = known.read_text()
     known.write_text("".join(lines.splitlines(True)[:-1]))
@@ -193,8 +190,7 @@ def test_lines_that_were_taken_away_end_no_run(world):
 def test_a_folder_in_another_place_is_the_same_run(world):
     """A stick may be mounted elsewhere; and what it lost is in the store."""
     here = world(*LDA)
-    for side in [*here.sides, here.server]:
-        here.turn(side)
+    here.turns(1, here.server)
     (here.server.shared / "to" / "s1" / "0001.msg").unlink()
     assert "answered" in here.turn(here.sites[0])
     moved = here.server.shared.with_name("elsewhere")
@@ -206,8 +202,7 @@ def test_a_folder_in_another_place_is_the_same_run(world):
 
 def test_a_file_of_somebody_else_is_no_lost_store(world):
     here = world(*LDA)
-    for side in here.sides:
-        here.turn(side)
+    here.turns()
     (here.server.shared / "from" / "s1" / "0003.msg").write_bytes(bytes(9999))
     with pytest.raises(ConfigError, match="somebody else wrote it"):
         here.turn(here.sites[0])
