@@ -13,7 +13,7 @@ from federatedscope_ggeur.cfg_ggeur import (
     get_key,
 )
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
-from federatedscope_ggeur.cfg_ggeur.distributed_keys import DISTRIBUTED_KEYS
+from federatedscope_ggeur.cfg_ggeur.keys import DISTRIBUTED_KEYS
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     encoder_device,
