@@ -14,29 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from federatedscope_ggeur.errors import DataError, listed, setting, shown
 
-from .records import (
-    AbsentClasses,
-    Divergence,
-    Final,
-    Finding,
-    Kept,
-    NoiseRecord,
-    PersonalRecord,
-    PooledRows,
-    Privacy,
-    ProbabilityScores,
-    Round0,
-    RoundRecord,
-    Screening,
-    SumsRecord,
-    TemperatureScaling,
-    WorstClient,
-)
+from . import records
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from .records import ClientInfo
 
 
 _WHY_KEPT = {
@@ -54,9 +35,9 @@ _MOST_FINDINGS = 10  # findings that are written out
 _LAST = 5
 
 
-def record_lines(record: Round0 | RoundRecord) -> list[str]:
+def record_lines(record: records.Round0 | records.RoundRecord) -> list[str]:
     """Round 0 or calibration as lines of text."""
-    if isinstance(record, RoundRecord):
+    if isinstance(record, records.RoundRecord):
         return [_head_line("calibrated by", record)]
     lines = [_round0_line(record)]
     if record.space is not None:
@@ -68,7 +49,7 @@ def record_lines(record: Round0 | RoundRecord) -> list[str]:
     return lines
 
 
-def _personal_line(found: PersonalRecord) -> str:
+def _personal_line(found: records.PersonalRecord) -> str:
     kappa = "infinite" if found.kappa is None else f"{found.kappa:g}"
     return (
         f"clients' own heads: AVG {percent(found.avg)}% on their own test rows (kappa "
@@ -77,7 +58,7 @@ def _personal_line(found: PersonalRecord) -> str:
     )
 
 
-def _round0_line(record: Round0) -> str:
+def _round0_line(record: records.Round0) -> str:
     """What clients sent and received in round 0, as one line."""
     if not record.statistics_bytes_up:
         return f"round 0: no statistics asked for; {record.seconds:.2f} s"
@@ -99,14 +80,14 @@ def _sent(up: int, clients: int) -> str:
     return f"{up / 1e6:.2f} MB ({up / clients / 1e6:.2f} MB a client)"
 
 
-def _sent_down(record: Round0) -> str:
+def _sent_down(record: records.Round0) -> str:
     return (
         f"geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes down "
         f"{record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
     )
 
 
-def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
+def _sums_line(record: records.Round0, sums: records.SumsRecord, up: int) -> str:
     """The secure sums of round 0, as one line."""
     kept = f", {len(sums.kept_back)} of them kept back" if sums.kept_back else ""
     return (
@@ -116,7 +97,7 @@ def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
     )
 
 
-def _noise_line(record: Round0, noise: NoiseRecord, up: int) -> str:
+def _noise_line(record: records.Round0, noise: records.NoiseRecord, up: int) -> str:
     """The release under differential privacy in round 0, as one line."""
     against = ", ".join(
         f"{who} {'none' if epsilon is None else format(epsilon, '.3g')}"
@@ -131,7 +112,7 @@ def _noise_line(record: Round0, noise: NoiseRecord, up: int) -> str:
     )
 
 
-def privacy_line(privacy: Privacy) -> str:
+def privacy_line(privacy: records.Privacy) -> str:
     """The run's privacy guarantee as one line."""
     if privacy.dp is not None:
         dp = privacy.dp
@@ -156,7 +137,7 @@ def privacy_line(privacy: Privacy) -> str:
     )
 
 
-def _space_line(record: Round0) -> str:
+def _space_line(record: records.Round0) -> str:
     """The space of training as one line."""
     up, down = record.totals_bytes_up / 1e6, record.space_bytes_down / 1e6
     about = {**(record.space or {})}
@@ -168,7 +149,7 @@ def _space_line(record: Round0) -> str:
     return f"space: {kind}{details}; {up:.2f} MB up, {down:.2f} MB down"
 
 
-def _head_line(name: str, record: RoundRecord) -> str:
+def _head_line(name: str, record: records.RoundRecord) -> str:
     """One line about a head that was made without rounds.
 
     `name` tells which method made the head.
@@ -186,7 +167,7 @@ def _head_line(name: str, record: RoundRecord) -> str:
     return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"
 
 
-def divergence_line(found: Divergence) -> str:
+def divergence_line(found: records.Divergence) -> str:
     """The round in which training diverged, and the signs of it, as one line."""
     who = "the server's step" if found.client is None else f"client {found.client}"
     if found.rate is not None:
@@ -201,7 +182,7 @@ def divergence_line(found: Divergence) -> str:
     return f"training diverged in round {found.round} ({who}): {'; '.join(seen)}"
 
 
-def pooled_line(pooled: PooledRows) -> str:
+def pooled_line(pooled: records.PooledRows) -> str:
     """The rows that were pooled, as one line."""
     return (
         f"of the bytes up, {pooled.bytes_up / 1e6:.2f} MB are the {pooled.rows} rows "
@@ -209,7 +190,7 @@ def pooled_line(pooled: PooledRows) -> str:
     )
 
 
-def screening_lines(screening: Screening) -> list[str]:
+def screening_lines(screening: records.Screening) -> list[str]:
     """The findings of screening, and what could not be screened, as lines."""
     lines = [_finding_line(f) for f in screening.findings[:_MOST_FINDINGS]]
     more = len(screening.findings) - _MOST_FINDINGS
@@ -218,7 +199,7 @@ def screening_lines(screening: Screening) -> list[str]:
     return [f"screening: {line}" for line in [*lines, *screening.blind_to]]
 
 
-def _finding_line(found: Finding) -> str:
+def _finding_line(found: records.Finding) -> str:
     when = f"round {found.round}"
     if found.rounds > 1:
         when += f", and {found.rounds - 1} later"
@@ -226,7 +207,7 @@ def _finding_line(found: Finding) -> str:
     return f"client {found.client} ({when}): {found.problem}{fate}"
 
 
-def kept_line(kept: Kept, averaged: bool = False) -> str:
+def kept_line(kept: records.Kept, averaged: bool = False) -> str:
     """Which of two heads a run keeps, and why, as one line.
 
     `averaged` says that the mean of both heads stood in place of the trained head.
@@ -245,7 +226,7 @@ def kept_line(kept: Kept, averaged: bool = False) -> str:
     return f"kept: {name} ({why})"
 
 
-def probabilities_line(final: Final) -> str:
+def probabilities_line(final: records.Final) -> str:
     """The scores of the head's probabilities, as one line."""
     found = final.probabilities
     assert found is not None, "nobody scored probabilities"
@@ -260,7 +241,7 @@ def probabilities_line(final: Final) -> str:
     return f"{line} ({by.get(final.calibrated_by or '', 'not calibrated')})"
 
 
-def absent_line(absent: AbsentClasses, threshold: int) -> str:
+def absent_line(absent: records.AbsentClasses, threshold: int) -> str:
     """The classes that nobody sent, and the scores without their rows, as one line.
 
     `threshold` is the smallest number of rows that a client tells apart.
@@ -277,14 +258,14 @@ def absent_line(absent: AbsentClasses, threshold: int) -> str:
     )
 
 
-def _probabilities(scores: ProbabilityScores) -> str:
+def _probabilities(scores: records.ProbabilityScores) -> str:
     return (
         f"ECE {percent(scores.ece)}%, log-loss {scores.log_loss:.3f}, "
         f"Brier {scores.brier:.3f}"
     )
 
 
-def worst_client_line(worst: WorstClient) -> str:
+def worst_client_line(worst: records.WorstClient) -> str:
     """The client with the lowest accuracy, as one line."""
     return (
         f"worst client: {worst.client} with {percent(worst.accuracy)}%; the mean over "
@@ -319,13 +300,13 @@ def average(accuracy: dict[str, float | None]) -> tuple[float | None, float | No
 
 
 def summarise(
-    rounds: Sequence[RoundRecord],
-    round0: Round0 | None = None,
-    calibrated: RoundRecord | None = None,
-    kept: Kept | None = None,
-    pooled: PooledRows | None = None,
-    scaling: TemperatureScaling | None = None,
-) -> Final:
+    rounds: Sequence[records.RoundRecord],
+    round0: records.Round0 | None = None,
+    calibrated: records.RoundRecord | None = None,
+    kept: records.Kept | None = None,
+    pooled: records.PooledRows | None = None,
+    scaling: records.TemperatureScaling | None = None,
+) -> records.Final:
     """The final score of a run: the score of the head that the run leaves.
 
     A head trained in rounds scores, on each domain, the mean over the last five
@@ -362,7 +343,7 @@ def summarise(
         single, head = closed_form, "closed_form"
     accuracy = _mean_accuracy(used) if single is None else dict(single.accuracy)
     avg, std = average(accuracy)
-    return Final(
+    return records.Final(
         head=head,
         rounds=[record.round for record in used] if single is None else [],
         accuracy=accuracy,
@@ -375,7 +356,7 @@ def summarise(
     )
 
 
-def _mean_accuracy(used: Sequence[RoundRecord]) -> dict[str, float | None]:
+def _mean_accuracy(used: Sequence[records.RoundRecord]) -> dict[str, float | None]:
     domains = dict.fromkeys(domain for record in used for domain in record.accuracy)
     return {
         domain: _mean_of_known(record.accuracy.get(domain) for record in used)
@@ -392,7 +373,11 @@ _LISTED = 20
 
 
 def numbers_of_rows(
-    clients: Any, rows: int, known: Sequence[ClientInfo], shared: bool, name: str
+    clients: Any,
+    rows: int,
+    known: Sequence[records.ClientInfo],
+    shared: bool,
+    name: str,
 ) -> np.ndarray:
     """The number of the client whose model predicts each row: int64 array [rows].
 
@@ -448,7 +433,7 @@ def numbers_of_rows(
     return np.broadcast_to(given.astype(np.int64), (rows,)).copy()
 
 
-def _those(known: Sequence[ClientInfo]) -> str:
+def _those(known: Sequence[records.ClientInfo]) -> str:
     domains = [shown(info.domain, 60).strip("'\"") for info in known]
     names = [f"{info.number} ({d})" for info, d in zip(known, domains)]
     return f" The clients and their domains: {listed(names, _LISTED)}."

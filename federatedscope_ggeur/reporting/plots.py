@@ -15,7 +15,8 @@ from matplotlib.ticker import MaxNLocator
 
 from federatedscope_ggeur.printable import LINE, printable
 
-from .results import Results, RoundRecord
+from .records import RoundRecord
+from .results import Results
 from .tables import write_figure
 
 #: Okabe and Ito's colours: colour-blind readers can distinguish them. AVG is black.

@@ -17,6 +17,7 @@ from federatedscope_ggeur.printable import Lines, as_html, printable
 from federatedscope_ggeur.settings import ENTRY_POINTS
 from federatedscope_ggeur.version import __version__
 
+from . import records
 from .json_values import as_json_value, from_json_value, json_text, parse_json
 from .lines import (
     absent_line,
@@ -33,18 +34,6 @@ from .lines import (
     worst_client_line,
 )
 from .provenance import Provenance
-from .records import (
-    ClientInfo,
-    Divergence,
-    Final,
-    PooledRows,
-    Privacy,
-    Round0,
-    RoundRecord,
-    Screening,
-    SharedScores,
-    TemperatureScaling,
-)
 from .tables import csv_text, html_table, text_table
 
 if TYPE_CHECKING:
@@ -134,20 +123,20 @@ class Results:
     unseen_domains: list[str]
     class_names: list[str]
     encoder: str
-    clients: list[ClientInfo]
-    round0: Optional[Round0]
-    rounds: list[RoundRecord]
-    calibrated: Optional[RoundRecord]
-    final: Final
-    diverged: Optional[Divergence] = None
+    clients: list[records.ClientInfo]
+    round0: Optional[records.Round0]
+    rounds: list[records.RoundRecord]
+    calibrated: Optional[records.RoundRecord]
+    final: records.Final
+    diverged: Optional[records.Divergence] = None
     stopped_early: Optional[int] = None
-    privacy: Optional[Privacy] = None
-    screening: Screening = field(default_factory=Screening)
-    pooled: Optional[PooledRows] = None
+    privacy: Optional[records.Privacy] = None
+    screening: records.Screening = field(default_factory=records.Screening)
+    pooled: Optional[records.PooledRows] = None
     notes: list[str] = field(default_factory=list)
     provenance: Optional[Provenance] = None
-    temperature_scaling: Optional[TemperatureScaling] = None
-    shared: Optional[SharedScores] = None
+    temperature_scaling: Optional[records.TemperatureScaling] = None
+    shared: Optional[records.SharedScores] = None
     given: Optional[dict[str, Any]] = None
     model: Any = field(default=None, repr=False, compare=False)
     own_models: Any = field(default=None, repr=False, compare=False)
@@ -163,12 +152,12 @@ class Results:
             round0=None,
             rounds=[],
             calibrated=None,
-            final=Final("trained", [], {}, None, None, 0, 0, 0.0),
+            final=records.Final("trained", [], {}, None, None, 0, 0, 0.0),
             **known,
         )
 
     @property
-    def closed_form(self) -> Optional[RoundRecord]:
+    def closed_form(self) -> Optional[records.RoundRecord]:
         """The head in closed form, if there was one."""
         return self.round0.closed_form if self.round0 else None
 
