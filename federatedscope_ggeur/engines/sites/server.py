@@ -32,22 +32,13 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE, logging_to
 from federatedscope_ggeur.settings import NOT_SET
 
+from . import store
 from .federation import DistributedRun
 from .hub import FolderHub
 from .keys import Identity, PinnedKeys, unusable
 from .leading import Leader
 from .roles import role_config, server_data, transport_settings
 from .sealed import Context, largest_file, read_greeting, sha256
-from .store import (
-    RUN,
-    TO,
-    Looking,
-    SharedFolder,
-    Store,
-    make_run_folder,
-    refuse_other_results,
-    run_folder,
-)
 from .watch import Watch, closing
 
 logger = get_logger(__name__)
@@ -97,7 +88,7 @@ class FolderServer:
         check_folder_run(cfg)
         self._cfg, self._keys, self._own, self._now = cfg, keys, own, 0.0
         self.folder = Path(cfg.outdir, experiment_name(cfg))
-        self._shared = SharedFolder(shared)
+        self._shared = store.SharedFolder(shared)
         self._known = PinnedKeys(keys, own, serves=True)
         if own.name in self._known.names:
             raise ConfigError(
@@ -111,9 +102,9 @@ class FolderServer:
         data, self._entries = server_data(cfg), 0
 
         def federation(dismiss) -> DistributedRun:
-            store = self._store.folder
+            place = self._store.folder
             return DistributedRun(
-                cfg, data, dismiss, ENGINE, self.folder, True, store=store
+                cfg, data, dismiss, ENGINE, self.folder, True, store=place
             )
 
         self._leader = Leader(
@@ -138,7 +129,7 @@ class FolderServer:
         GGEURError
             Too few sites joined or are left, or the folder or store cannot be used.
         """
-        make_run_folder(self.folder)
+        store.make_run_folder(self.folder)
         lock = self._store.folder / "lock"
         with (
             locked(lock, "the store of this run", unusable, waits=not once),
@@ -170,7 +161,7 @@ class FolderServer:
                 self._entries += 1
                 self._apply(entry)
         if not self._entries:
-            refuse_other_results(self.folder)
+            store.refuse_other_results(self.folder)
         config = self.folder / CONFIG_FILE
         if not config.exists():
             write_atomically(config, self._cfg.dump())
@@ -179,7 +170,7 @@ class FolderServer:
         self._hub.check_store()
 
     def _go_on(self, once: bool) -> None:
-        looking = Looking()
+        looking = store.Looking()
         while not self._is_over:
             self._now = max(self._now, time.time())
             self._hub.known = PinnedKeys(self._keys, self._own, serves=True)
@@ -264,8 +255,8 @@ def quiet() -> Iterator[None]:
 
 
 def _store_of(
-    keys: Path, shared: SharedFolder, names: Sequence[str], own: Identity
-) -> Store:
+    keys: Path, shared: store.SharedFolder, names: Sequence[str], own: Identity
+) -> store.Store:
     """The store of the run in the shared folder; a new one if the folder is empty.
 
     The folder's greetings name the run: a stick may be in another place than before.
@@ -276,21 +267,23 @@ def _store_of(
         The folder holds a run whose store is missing.
     """
     for name in names:
-        first = shared.name(TO, name, 1)
+        first = shared.name(store.TO, name, 1)
         try:
             data = shared.read(first, largest_file(0))
             wanted = Context(own.name, "", own.name, name, 1)
             run = read_greeting(data, wanted, own.key, first).run if data else ""
         except MessageError:
             run = ""
-        if run and (keys / run_folder(run) / RUN).exists():
-            return Store(keys / run_folder(run))
-    if (store := Store.of_folder(keys, shared.root)) is not None:
-        return store
+        if run and (keys / store.run_folder(run) / store.RUN).exists():
+            return store.Store(keys / store.run_folder(run))
+    if (known := store.Store.of_folder(keys, shared.root)) is not None:
+        return known
     for name in names:
-        shared.refuse_later(shared.name(TO, name, 1), largest_file(0), own.key, keys)
+        shared.refuse_later(
+            shared.name(store.TO, name, 1), largest_file(0), own.key, keys
+        )
     run = secrets.token_hex(16)
-    return Store.make(keys / run_folder(run), run, shared.root)
+    return store.Store.make(keys / store.run_folder(run), run, shared.root)
 
 
 def lead(path: str, shared: Path, keys: Path, own: Identity, once: bool = False) -> str:

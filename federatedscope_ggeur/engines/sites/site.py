@@ -36,6 +36,7 @@ from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.lock import AtWork, locked
 from federatedscope_ggeur.printable import get_logger
 
+from . import store
 from .content import ends_file, packed, unpacked
 from .keys import Identity, PinnedKeys, unusable
 from .leading import FAILED, FINISH, JOIN, failed
@@ -43,18 +44,6 @@ from .roles import role_config, transport_settings
 from .sealed import Channel, Context, greeting, largest_file, read_greeting
 from .server import AT_WORK, ENGINE, check_folder_run, quiet
 from .site_folder import Site, question
-from .store import (
-    FROM,
-    RUN,
-    TO,
-    Looking,
-    Mail,
-    SharedFolder,
-    Store,
-    make_run_folder,
-    refuse_other_results,
-    run_folder,
-)
 from .transport import Envelope
 from .watch import Watch, closing
 
@@ -123,7 +112,7 @@ class Meeting:
     """
 
     def __init__(self, shared: Path, keys: Path, own: Identity):
-        self.shared, self.keys, self.own = SharedFolder(shared), keys, own
+        self.shared, self.keys, self.own = store.SharedFolder(shared), keys, own
         self.known = PinnedKeys(keys, own, serves=False)
         if len(self.known.names) != 1 or own.name in self.known.names:
             raise ConfigError(
@@ -138,12 +127,12 @@ class Meeting:
                 f"words of {self.known.words[0]} by telephone; start this at a "
                 "terminal, or with --yes once they are the same"
             )
-        name = self.shared.name(TO, own.name, 1)
+        name = self.shared.name(store.TO, own.name, 1)
         self.first, self.greeting = None, None
         try:
-            kept = Store.of_folder(keys, shared)
+            kept = store.Store.of_folder(keys, shared)
             self.first = self.shared.read(name, largest_file(0)) or (
-                kept.read(TO, 1) if kept else None
+                kept.read(store.TO, 1) if kept else None
             )
             if self.first is not None:
                 wanted = Context(self.server, "", self.server, own.name, 1)
@@ -157,7 +146,7 @@ class Meeting:
         number = self.greeting.client if self.greeting else 1
         return site_settings(self.own.name, number)
 
-    def store(self) -> Store:
+    def own_store(self) -> store.Store:
         """The store of the run; a new one if the site has not written anything.
 
         Raises
@@ -167,11 +156,11 @@ class Meeting:
         """
         assert self.greeting is not None, "the server has greeted this site"
         run, shared = self.greeting.run, self.shared.root
-        return self.known_store() or Store.make(
-            self.keys / run_folder(run), run, shared
+        return self.known_store() or store.Store.make(
+            self.keys / store.run_folder(run), run, shared
         )
 
-    def known_store(self) -> Store | None:
+    def known_store(self) -> store.Store | None:
         """The store of the run; None if the site has not written anything.
 
         Raises
@@ -180,16 +169,16 @@ class Meeting:
             The store is missing or broken, or it is of another run in this folder.
         """
         assert self.greeting is not None, "the server has greeted this site"
-        shared, folder = self.shared, self.keys / run_folder(self.greeting.run)
-        if (folder / RUN).exists():
-            return Store(folder)
-        if (earlier := Store.of_folder(self.keys, shared.root)) is not None:
+        shared, folder = self.shared, self.keys / store.run_folder(self.greeting.run)
+        if (folder / store.RUN).exists():
+            return store.Store(folder)
+        if (earlier := store.Store.of_folder(self.keys, shared.root)) is not None:
             raise ConfigError(
                 f"--folder: '{shared.root}' holds another run than before: the store "
                 f"'{earlier.folder}' answers the earlier one. A new run takes a folder "
                 "of another name"
             )
-        first = shared.name(FROM, self.own.name, 1)
+        first = shared.name(store.FROM, self.own.name, 1)
         shared.refuse_later(first, largest_file(0), self.own.key, folder)
         return None
 
@@ -207,12 +196,14 @@ class FolderSite:
     def __init__(self, cfg, met: Meeting):
         self._cfg, self._met = cfg, met
         self.folder = Path(cfg.outdir, experiment_name(cfg))
-        self._carried, self._store = transport_settings(cfg), met.store()
+        self._carried, self._store = transport_settings(cfg), met.own_store()
         by_server = met.greeting
         assert by_server is not None, "the server has greeted this site"
         about = met.shared, self._store, met.own, met.server, met.server
         channel = Channel(self._store.secret, by_server.key)
-        self._mail = Mail(*about, (FROM, TO), (FROM, TO), channel)
+        self._mail = store.Mail(
+            *about, (store.FROM, store.TO), (store.FROM, store.TO), channel
+        )
         self._most = largest_file(self._carried.max_message + PLAIN)
         self._doing = self._done = self._refused = ""
         self.over = False
@@ -249,9 +240,9 @@ class FolderSite:
             The server refused this site or ended the run; or an answer failed; or the
             folder or the store cannot be used.
         """
-        make_run_folder(self.folder)
-        if not self._store.count(FROM):
-            refuse_other_results(self.folder)
+        store.make_run_folder(self.folder)
+        if not self._store.count(store.FROM):
+            store.refuse_other_results(self.folder)
         lock = self._store.folder / "lock"
         role = f"site {self._met.own.name}"
         with (
@@ -261,7 +252,7 @@ class FolderSite:
             with quiet():
                 ended = self._replay()
             self._mail.check_store(self._most)
-            looking = Looking()
+            looking = store.Looking()
             while not self.over:
                 if ended and not again:
                     raise GGEURError(f"{ended} (to join again: ggeur join ... --again)")
@@ -295,7 +286,7 @@ class FolderSite:
         mail.write(greeting(mail.out, self._store.secret, self._number, met.own))
         self._say([self._join])
         while (data := mail.kept()) is not None:
-            is_done = self._store.read(TO, mail.taken + 2) is not None
+            is_done = self._store.read(store.TO, mail.taken + 2) is not None
             if not is_done and self._own(mail.taken + 1) is None:
                 break  # it was kept, but not answered: `_step` does that
             ended = self._take(data)
@@ -389,7 +380,7 @@ class FolderSite:
     def _own(self, answers: int) -> Envelope | None:
         """What this site has answered to a file, if it is its next own file."""
         mail, number = self._mail, self._mail.written + 1
-        data = self._store.read(FROM, number)
+        data = self._store.read(store.FROM, number)
         if data is None or mail.channel is None:
             return None
         context, name = replace(mail.out, answers=0), f"store: {number}"
@@ -431,7 +422,7 @@ def take_part(
     The server's greeting gives the client's number, and the site's name is its domain,
     where the file says nothing else.
     """
-    looking = Looking()
+    looking = store.Looking()
     while (met := Meeting(shared, keys, own)).greeting is None:
         if once:
             return f"nothing has come yet; awaited: {met.server}"

@@ -67,15 +67,7 @@ from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
 from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE, logging_to
 
-from ..workers import (
-    Described,
-    Shared,
-    client_side,
-    handshake_of,
-    join_of,
-    known_of_rows,
-    settings_for,
-)
+from .. import workers
 from .content import UNLIMITED, packed, unpacked
 from .keys import private_folder, unusable
 from .leading import FAILED, FINISH, JOIN, STOPPED
@@ -152,19 +144,21 @@ class Site:
         self._cfg, self.data = cfg, site_data(cfg)
         whole, prepared = self.data.whole, self.data.prepared
         clients = cfg.federate.client_num
-        self.settings = settings_for(cfg, whole, clients, prepared)
-        self.handshake = handshake_of(whole, self.settings.agreed, prepared)
+        self.settings = workers.settings_for(cfg, whole, clients, prepared)
+        self.handshake = workers.handshake_of(whole, self.settings.agreed, prepared)
         self.number = self.data.held.number
 
     def join(self, *more: bytes) -> Envelope:
         """The message by which the site joins."""
-        join = join_of(self.data.held, self.handshake, self.settings.demands)
+        join = workers.join_of(self.data.held, self.handshake, self.settings.demands)
         return Envelope(JOIN, 0, (join.to_bytes(), *more))
 
     def handler(self, save_to: str = "", asked: bool = True) -> ClientHandler:
         """What answers for the site; see `client_side`."""
-        shared = Shared(MemoryBudget(self.settings.memory_limit))
-        return client_side(self.data.held, self.settings, shared, save_to, asked)
+        shared = workers.Shared(MemoryBudget(self.settings.memory_limit))
+        return workers.client_side(
+            self.data.held, self.settings, shared, save_to, asked
+        )
 
     def leaves(self, folder: Path, engine: str, side: Side) -> SiteFolder:
         """The folder for what the site gets of a run."""
@@ -211,7 +205,7 @@ class SiteFolder:
         engine: str,
         cfg,
         held: ClientData,
-        data: Described,
+        data: workers.Described,
         side: Side,
         settings: RunSettings,
     ):
@@ -609,7 +603,7 @@ def _needed(path: Path) -> AbstractContextManager[None]:
     )
 
 
-def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:
+def _begun(engine: str, cfg, held: ClientData, data: workers.Described) -> Results:
     """The results that a site knows before the run."""
     parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
     # With noise, exact numbers of rows stay out of results.
@@ -622,7 +616,7 @@ def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:
         unseen_domains=[],
         privacy=privacy_of(cfg, engine),
         clients=[ClientInfo(held.number, held.domain, *rows)],
-        **known_of_rows(cfg, data),
+        **workers.known_of_rows(cfg, data),
     )
 
 

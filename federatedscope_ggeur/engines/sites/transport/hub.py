@@ -13,6 +13,7 @@ from typing import Any
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.printable import get_logger
 
+from . import streams
 from .frames import (
     ALIVE,
     LEAVE,
@@ -32,15 +33,6 @@ from .settings import (
     require_grpc,
     server_options,
 )
-from .streams import (
-    ALREADY_JOINED,
-    DaemonThreads,
-    Goodbye,
-    Refused,
-    SparingLog,
-    Stream,
-    WaitingRoom,
-)
 
 logger = get_logger(__name__)
 
@@ -48,13 +40,15 @@ logger = get_logger(__name__)
 _SPARE_STREAMS = 64
 # Characters: gRPC carries a reason in a header of at most 8 KiB.
 _LONGEST_REASON = 1000
-_MADE_ROOM = Goodbye("too many streams are waiting to join; try again", is_full=True)
+_MADE_ROOM = streams.Goodbye(
+    "too many streams are waiting to join; try again", is_full=True
+)
 #: The reason of an end without a goodbye.
 BROKEN = (
     "the connection broke off: the client's process or the network ended it, or a "
     "frame was longer than this server allows"
 )
-_BROKEN = Goodbye(BROKEN)
+_BROKEN = streams.Goodbye(BROKEN)
 
 
 @dataclass(frozen=True)
@@ -120,12 +114,12 @@ class Hub:
         self._lock = threading.Lock()
         self._closed, self._ending = False, threading.Event()
         self._expected = expected_clients
-        self._waiting = WaitingRoom(expected_clients)
-        self._log = SparingLog(logger)
-        self._open: set[Stream] = set()
-        self._joined: dict[int, Stream] = {}
+        self._waiting = streams.WaitingRoom(expected_clients)
+        self._log = streams.SparingLog(logger)
+        self._open: set[streams.Stream] = set()
+        self._joined: dict[int, streams.Stream] = {}
         self._connections = count(1)
-        self._events: Queue[tuple[Event, Stream | None] | None] = Queue()
+        self._events: Queue[tuple[Event, streams.Stream | None] | None] = Queue()
         credentials = settings.security.server_credentials()
         if settings.security.secret() and credentials is None:
             logger.warning(
@@ -136,7 +130,7 @@ class Hub:
         joining = self._grpc.stream_stream_rpc_method_handler(self._serve)
         service = self._grpc.method_handlers_generic_handler(SERVICE, {METHOD: joining})
         self._server = self._grpc.server(
-            DaemonThreads(),
+            streams.DaemonThreads(),
             handlers=[service],
             options=server_options(settings),
             maximum_concurrent_rpcs=(
@@ -199,7 +193,9 @@ class Hub:
         with self._lock:
             stream = self._joined.get(number)
         if stream is not None and connection in (None, stream.connection):
-            self._retire(stream, Goodbye(reason, refused=True), is_dismissed=True)
+            self._retire(
+                stream, streams.Goodbye(reason, refused=True), is_dismissed=True
+            )
 
     def close(self, reason: str = "", grace: float = 10.0) -> None:
         """Send queued messages for at most `grace` seconds, then end all streams.
@@ -207,7 +203,7 @@ class Hub:
         Clients get `HubClosed` with `reason`. `receive` still returns the events that
         have arrived, and then None.
         """
-        goodbye = Goodbye(reason)
+        goodbye = streams.Goodbye(reason)
         with self._lock:
             if self._closed:
                 return
@@ -253,14 +249,14 @@ class Hub:
 
     def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Handle one stream for gRPC: this thread writes, and a second one reads."""
-        stream = Stream(context, self._settings.max_message, self._due)
+        stream = streams.Stream(context, self._settings.max_message, self._due)
         with self._lock:
             self._open.add(stream)
             oldest = self._waiting.enter(stream)
             if oldest is not None:
                 oldest.end(_MADE_ROOM)
             if self._closed:
-                stream.end(Goodbye("this server is closing", refused=True))
+                stream.end(streams.Goodbye("this server is closing", refused=True))
         if oldest is not None:
             self._log.warning(
                 "more than %d streams are waiting to join, so the oldest, of "
@@ -281,7 +277,7 @@ class Hub:
                 self._open.discard(stream)
                 self._waiting.leave(stream)
 
-    def _say_why(self, context: Any, goodbye: Goodbye) -> None:
+    def _say_why(self, context: Any, goodbye: streams.Goodbye) -> None:
         if goodbye.is_full:
             context.set_code(self._grpc.StatusCode.RESOURCE_EXHAUSTED)
             context.set_details(goodbye.reason)
@@ -291,7 +287,7 @@ class Hub:
         if goodbye.refused:
             context.set_code(self._grpc.StatusCode.ABORTED)
 
-    def _read(self, stream: Stream, requests: Iterator[bytes]) -> None:
+    def _read(self, stream: streams.Stream, requests: Iterator[bytes]) -> None:
         try:
             join, introduction = read_join(requests, self._settings, stream.peer)
             self._admit(stream, join, introduction)
@@ -301,37 +297,39 @@ class Hub:
             take = partial(read_envelope, requests, self._settings, sender)
             while envelope := take(lambda: stream.due):
                 if envelope.kind == LEAVE:
-                    goodbye = Goodbye("the client closed its stream")
+                    goodbye = streams.Goodbye("the client closed its stream")
                     break
                 stream.unread.take(envelope.size)
                 with self._lock:
                     if self._joined.get(stream.number) is stream:
                         self._put(stream, envelope)
         except GGEURError as error:
-            goodbye = Goodbye(str(error), refused=True)
+            goodbye = streams.Goodbye(str(error), refused=True)
         except self._grpc.RpcError:
             goodbye = _BROKEN
         # Whatever a peer does to one stream must not end the server.
         except Exception:
             logger.exception("reading the stream of %s failed", stream.peer)
-            goodbye = Goodbye("the server failed to read this stream", refused=True)
+            goodbye = streams.Goodbye(
+                "the server failed to read this stream", refused=True
+            )
         self._retire(stream, goodbye)
 
-    def _admit(self, stream: Stream, join: Envelope, who: Introduction) -> None:
+    def _admit(self, stream: streams.Stream, join: Envelope, who: Introduction) -> None:
         if problem := self._settings.security.refusal(who.number, who.token):
-            raise Refused(problem)
+            raise streams.Refused(problem)
         if who.number > self._expected:
-            raise Refused(
+            raise streams.Refused(
                 f"client {who.number} is none of the {self._expected} clients of this "
                 "server; correct distribute.data_idx or ggeur.client_number"
             )
         with self._lock:
             if stream.goodbye is not None:
-                raise Refused(stream.goodbye.reason)
+                raise streams.Refused(stream.goodbye.reason)
             if who.number in self._joined:
-                raise Refused(
-                    f"client {who.number} {ALREADY_JOINED}; every client needs its "
-                    "own distribute.data_idx"
+                raise streams.Refused(
+                    f"client {who.number} {streams.ALREADY_JOINED}; every client "
+                    "needs its own distribute.data_idx"
                 )
             stream.number, stream.connection = who.number, next(self._connections)
             self._waiting.leave(stream)
@@ -340,12 +338,15 @@ class Hub:
             stream.unread.take(join.size)
             self._put(stream, join)
 
-    def _put(self, stream: Stream, envelope: Envelope) -> None:
+    def _put(self, stream: streams.Stream, envelope: Envelope) -> None:
         event = Event(stream.number, envelope, connection=stream.connection)
         self._events.put((event, stream))
 
     def _retire(
-        self, stream: Stream, goodbye: Goodbye, is_dismissed: bool = False
+        self,
+        stream: streams.Stream,
+        goodbye: streams.Goodbye,
+        is_dismissed: bool = False,
     ) -> None:
         ours = stream.goodbye  # this server ended it itself, not because of a message
         goodbye = ours or goodbye

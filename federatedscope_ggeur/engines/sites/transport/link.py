@@ -13,6 +13,7 @@ from typing import Any
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.printable import get_logger
 
+from . import streams
 from .frames import ALIVE, LEAVE, Envelope, Introduction, read_envelope, to_frames
 from .probe import handshake_problem
 from .settings import (
@@ -22,14 +23,6 @@ from .settings import (
     TransportSettings,
     open_channel,
     require_grpc,
-)
-from .streams import (
-    ALREADY_JOINED,
-    Allowance,
-    ConnectionLost,
-    HubClosed,
-    Refused,
-    StreamEnded,
 )
 
 logger = get_logger(__name__)
@@ -145,13 +138,13 @@ class Link:
                 if self._is_welcome(call, address, who.number, deadline):
                     return call
                 problem = "no server answered"
-            except ConnectionLost as error:
+            except streams.ConnectionLost as error:
                 if not call.may_be_tried_again:
                     raise
                 problem = error.reason
             call.cancel()
             if time.monotonic() + pause > deadline:
-                raise ConnectionLost(
+                raise streams.ConnectionLost(
                     f"client {who.number} could not join the server at {address} "
                     f"within {within:g} s: {problem}; check that the server runs, "
                     "distribute.server_host and distribute.server_port, and that TLS "
@@ -183,7 +176,7 @@ class Link:
             problem = handshake_problem(address, self._settings.security)
             if problem and call.receive(0.0) is None:
                 call.cancel()
-                raise ConnectionLost(
+                raise streams.ConnectionLost(
                     f"client {number} cannot talk to the server at {address}: {problem}"
                 )
         return False
@@ -200,7 +193,7 @@ class _Call:
         first: Iterator[bytes],
         settings: TransportSettings,
     ):
-        self.end: StreamEnded | None = None
+        self.end: streams.StreamEnded | None = None
         self.may_be_tried_again = self.found_no_place = self._closing = False
         self.heard = time.monotonic()
         self._grpc = require_grpc()
@@ -208,7 +201,7 @@ class _Call:
         self._where = f"the stream of client {number} to the server at {address}"
         self._outbox: Queue[Iterator[bytes] | None] = Queue()
         self._inbox: Queue[Envelope | None] = Queue()
-        self._unread = Allowance(settings.max_message)
+        self._unread = streams.Allowance(settings.max_message)
         self._outbox.put(first)
         method = channel.stream_stream(f"/{SERVICE}/{METHOD}")
         outgoing = chain.from_iterable(iter(self._outbox.get, None))
@@ -253,27 +246,31 @@ class _Call:
                 if envelope.kind != ALIVE:
                     self._unread.take(envelope.size)
                     self._inbox.put(envelope)
-            self.end = HubClosed(self._reason() or "the server closed", self._where)
+            self.end = streams.HubClosed(
+                self._reason() or "the server closed", self._where
+            )
         except MessageError as error:
             self._call.cancel()
-            self.end = ConnectionLost(str(error), self._where)
+            self.end = streams.ConnectionLost(str(error), self._where)
         except self._grpc.RpcError as error:
             self.end = self._broken(error)
         if self._closing:
-            self.end = ConnectionLost("closed by this client", self._where)
+            self.end = streams.ConnectionLost("closed by this client", self._where)
         self._outbox.put(None)
         self._inbox.put(None)
 
-    def _broken(self, error: Any) -> StreamEnded:
+    def _broken(self, error: Any) -> streams.StreamEnded:
         code, details = error.code(), error.details() or ""
         reason = self._reason()
         if reason is not None:
-            return Refused(reason, self._where)
+            return streams.Refused(reason, self._where)
         self.found_no_place = code is self._grpc.StatusCode.RESOURCE_EXHAUSTED
         self.may_be_tried_again = (
             self.found_no_place or code is self._grpc.StatusCode.UNAVAILABLE
         )
-        return ConnectionLost(f"broken off ({code.name}: {details})", self._where)
+        return streams.ConnectionLost(
+            f"broken off ({code.name}: {details})", self._where
+        )
 
     def _reason(self) -> str | None:
         for key, value in self._call.trailing_metadata() or ():
@@ -315,9 +312,9 @@ class SiteLink:
             try:
                 self.link = Link(self._address, number, envelope, self._settings, again)
                 return
-            except Refused as error:
+            except streams.Refused as error:
                 # The server notices a silent loss only after a while.
-                if not again or ALREADY_JOINED not in error.reason:
+                if not again or streams.ALREADY_JOINED not in error.reason:
                     raise
                 if time.monotonic() > until:
                     raise
@@ -328,7 +325,7 @@ class SiteLink:
         # Messages that arrived before the stream ended are read first: the end of the
         # run may be among them. After them `receive` raises the same error.
         assert self.link is not None, "the site has joined"
-        with suppress(StreamEnded):
+        with suppress(streams.StreamEnded):
             self.link.send(envelope)
 
     def receive(self) -> Envelope:
@@ -369,13 +366,13 @@ class Rejoining:
             try:
                 if step():
                     return
-            except ConnectionLost as error:
+            except streams.ConnectionLost as error:
                 logger.warning("%s; joining again", error)
                 self.pause(error)
                 join()
                 self.joined()
 
-    def pause(self, lost: ConnectionLost) -> float:
+    def pause(self, lost: streams.ConnectionLost) -> float:
         """Wait before joining again. Returns the seconds waited.
 
         Raises
