@@ -12,14 +12,8 @@ from tempfile import TemporaryDirectory
 from federatedscope_ggeur.errors import ConfigError, DataError, refusing
 from federatedscope_ggeur.files import read_regular, write_atomically
 
+from . import run_files
 from .results import Results, metrics_csv
-from .run_files import (
-    CURVE_FILE,
-    HEAD_FILE,
-    METRICS_FILE,
-    OWN_FOLDER,
-    RESULTS_FILE,
-)
 
 #: What to do where no folder for a run can be made.
 ELSEWHERE = "set 'outdir' and 'expname' to a folder that can be written to"
@@ -27,7 +21,7 @@ ELSEWHERE = "set 'outdir' and 'expname' to a folder that can be written to"
 
 def own_file(folder: str | os.PathLike, number: int) -> Path:
     """The file of a client's own model."""
-    return Path(folder) / OWN_FOLDER / f"client_{number}.safetensors"
+    return Path(folder) / run_files.OWN_FOLDER / f"client_{number}.safetensors"
 
 
 def write_run(
@@ -54,9 +48,9 @@ def write_run(
 
     folder = Path(folder)
     try:
-        write_atomically(folder / RESULTS_FILE, results.to_json())
-        write_atomically(folder / METRICS_FILE, metrics_csv(results))
-        draw_curve(results, folder / CURVE_FILE)
+        write_atomically(folder / run_files.RESULTS_FILE, results.to_json())
+        write_atomically(folder / run_files.METRICS_FILE, metrics_csv(results))
+        draw_curve(results, folder / run_files.CURVE_FILE)
     finally:
         _write_models(folder, results, head, own)
 
@@ -77,7 +71,7 @@ def write_left(
         A file cannot be written.
     """
     folder = Path(folder)
-    write_atomically(folder / RESULTS_FILE, results.to_json())
+    write_atomically(folder / run_files.RESULTS_FILE, results.to_json())
     _write_models(folder, results, head, own)
 
 
@@ -85,7 +79,7 @@ def _write_models(
     folder: Path, results: Results, head: bytes | None, own: Iterable[tuple[int, bytes]]
 ) -> None:
     if head is not None:
-        write_atomically(folder / HEAD_FILE, head)
+        write_atomically(folder / run_files.HEAD_FILE, head)
     for number, data in own:
         path = own_file(folder, number)
         with refusing(f"cannot make '{path.parent}'"):
@@ -102,7 +96,7 @@ def read_results(folder: str | os.PathLike) -> Results:
         The file is missing, broken, of another version or of another kind; the message
         names it.
     """
-    path = Path(folder) / RESULTS_FILE
+    path = Path(folder) / run_files.RESULTS_FILE
     with refusing(f"'{path}': cannot be read", kind=DataError):
         text = read_regular(path).decode()
     try:

@@ -51,13 +51,7 @@ from federatedscope_ggeur.reporting import (
 )
 from federatedscope_ggeur.reporting.results import Status
 
-from ..run import (
-    TO_GO_ON,
-    command_to_go_on,
-    pooled_rows,
-    server_checkpoints,
-    take_sigterm,
-)
+from .. import run
 from ..workers import handshake_of, known_of_rows, server_side, settings_for
 from .roles import ServerData, transport_settings
 from .watch import round_line
@@ -103,7 +97,7 @@ class DistributedRun:
         engine: str,
         folder: str | Path,
         proven: bool,
-        go_on: Callable[[Path], str] = command_to_go_on,
+        go_on: Callable[[Path], str] = run.command_to_go_on,
         store: Path | None = None,
     ):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
@@ -149,7 +143,7 @@ class DistributedRun:
         )
         self.coordinator.folder = self._folder if self._folder.is_dir() else None
         self.coordinator.store = self._store
-        kept = server_checkpoints(self._folder, settings, handshake, progress)
+        kept = run.server_checkpoints(self._folder, settings, handshake, progress)
         notes = self._notes(settings)
         self.history = History(self.coordinator, self._begun(notes), kept, progress)
         if data is not None and data.roles is not None:
@@ -158,7 +152,7 @@ class DistributedRun:
                 roles[k], {}
             ).eval_params(scored)
             self.history.personal_params = lambda k: roles[k].personal
-        self._leave_sigterm = take_sigterm()
+        self._leave_sigterm = run.take_sigterm()
         atexit.register(self.write_unfinished)
         self.is_begun = True
 
@@ -232,7 +226,7 @@ class DistributedRun:
         finally:
             kept = self.history.checkpoints
             if kept is not None and kept.path.exists():
-                logger.warning("%s: %s", TO_GO_ON[status], self._go_on(kept.path))
+                logger.warning("%s: %s", run.TO_GO_ON[status], self._go_on(kept.path))
 
     def leave(self) -> None:
         """Leave the run as it is: another process goes on with it."""
@@ -269,7 +263,7 @@ class DistributedRun:
         return Results.begun(
             notes=notes,
             privacy=privacy_of(cfg, self._engine),
-            pooled=None if data is None else pooled_rows(data.whole),
+            pooled=None if data is None else run.pooled_rows(data.whole),
             engine=self._engine,
             config=config,
             seed=cfg.seed,
