@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from federatedscope_ggeur.cfg_ggeur.load import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.federation.course.client_handler import ClientStore
@@ -226,6 +227,8 @@ def run_files(cfg, role: str) -> Iterator[tuple[Path, Watch]]:
         logging_to(folder / LOG_FILE),
         closing(Watch(folder, role, describe)) as watch,
     ):
+        for note in idle_notes(cfg):
+            logger.info("note: %s", note)
         try:
             yield folder, watch
         except GGEURError as error:
