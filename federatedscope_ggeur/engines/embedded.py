@@ -19,13 +19,7 @@ from torch import Tensor
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData, class_counts, held_lazily
 from federatedscope_ggeur.federation import Client, MemoryBudget
-from federatedscope_ggeur.federation.course.checkpoint import (
-    DEFAULT_NAME,
-    Checkpointing,
-    CheckpointWriter,
-    FinishedPart,
-    refusal,
-)
+from federatedscope_ggeur.federation.course import checkpoint
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     ClientStore,
@@ -113,7 +107,7 @@ class EmbeddedEngine:
         self._take_states(progress)
         self.listen: Callable[[Request, dict], None] | None = None
         self._handshake, self._progress = handshake, progress
-        kept = Checkpointing(self._writer(save_to)) if save_to else None
+        kept = checkpoint.Checkpointing(self._writer(save_to)) if save_to else None
         self.history = History(self.coordinator, results, kept, progress, capture)
         self.history.own_params = self._own_params
         self.history.personal_params = lambda k: self.clients[k].personal
@@ -126,16 +120,21 @@ class EmbeddedEngine:
         """Say where the run's files will be, and write checkpoints there if the user
         named no place."""
         self.coordinator.folder = Path(folder)
-        seconds, path = self.settings.checkpoint_every, Path(folder) / DEFAULT_NAME
+        seconds, path = (
+            self.settings.checkpoint_every,
+            Path(folder) / checkpoint.DEFAULT_NAME,
+        )
         if self.settings.save_to or seconds is None:
             return
         states = _States(path, self.clients)
         writer, stateful = self._writer(path), self.settings.role.clients_keep_state
         before = states.save if stateful else lambda rounds: None
-        self.history.keep(Checkpointing(writer, seconds, asked=False, before=before))
+        self.history.keep(
+            checkpoint.Checkpointing(writer, seconds, asked=False, before=before)
+        )
 
-    def _writer(self, path: str | Path) -> CheckpointWriter:
-        return CheckpointWriter(path, self._handshake, self._progress)
+    def _writer(self, path: str | Path) -> checkpoint.CheckpointWriter:
+        return checkpoint.CheckpointWriter(path, self._handshake, self._progress)
 
     def run(self) -> Iterator[Round0 | RoundRecord]:
         """Run round 0, all rounds, and calibration; yields the record of each.
@@ -223,7 +222,7 @@ class EmbeddedEngine:
             return (answer.to_bytes(),)
         return Carried(answer, answer.packed_size)
 
-    def _take_states(self, progress: FinishedPart | None) -> None:
+    def _take_states(self, progress: checkpoint.FinishedPart | None) -> None:
         """Load the states of clients that belong to the checkpoint."""
         if progress is None:
             return
@@ -241,7 +240,7 @@ class EmbeddedEngine:
                     f"the state is of round {min(states)}, but the checkpoint is of "
                     f"round {done}"
                 )
-                raise refusal(store.path, problem)
+                raise checkpoint.refusal(store.path, problem)
 
 
 class _Clients(Mapping[int, Client]):

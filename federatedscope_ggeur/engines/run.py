@@ -17,6 +17,7 @@ from shlex import quote
 
 import numpy as np
 
+from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes, load_config, to_plain
@@ -51,14 +52,7 @@ from federatedscope_ggeur.data import (
     validation_share,
 )
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
-from federatedscope_ggeur.federation.course.checkpoint import (
-    DEFAULT_NAME,
-    Checkpointing,
-    CheckpointWriter,
-    FinishedPart,
-    check_place,
-    taken,
-)
+from federatedscope_ggeur.federation.course import checkpoint
 from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.federation.holdings import Holdings
@@ -68,15 +62,6 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import plain_torch, torch_threads, usable_cores
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import (
-    Capture,
-    ClientInfo,
-    DataFingerprint,
-    PooledRows,
-    Results,
-    Round0,
-    RoundRecord,
-)
 from federatedscope_ggeur.settings import flatten, kind_of
 
 from .embedded import EmbeddedEngine
@@ -101,15 +86,15 @@ def checkpoint_place(folder: Path, settings: RunSettings) -> str:
     if settings.save_to or settings.checkpoint_every is None:
         return settings.save_to
     # Without FS's main there may be no folder.
-    return str(folder / DEFAULT_NAME) if folder.is_dir() else ""
+    return str(folder / checkpoint.DEFAULT_NAME) if folder.is_dir() else ""
 
 
 def server_checkpoints(
     folder: Path,
     settings: RunSettings,
     handshake: Handshake,
-    progress: FinishedPart | None,
-) -> Checkpointing | None:
+    progress: checkpoint.FinishedPart | None,
+) -> checkpoint.Checkpointing | None:
     """Make the object that writes the server's checkpoints; None if it writes none.
 
     If a method keeps state on clients, they write it after every round. The server then
@@ -123,12 +108,12 @@ def server_checkpoints(
             "no checkpoints are written, because '%s' exists from an earlier run", place
         )
         return None
-    writer = CheckpointWriter(place, handshake, progress)
+    writer = checkpoint.CheckpointWriter(place, handshake, progress)
     stateful = settings.role.clients_keep_state
     seconds = settings.checkpoint_every or 0.0
     if settings.save_to or stateful:
         seconds = 0.0
-    return Checkpointing(writer, seconds, asked=bool(settings.save_to))
+    return checkpoint.Checkpointing(writer, seconds, asked=bool(settings.save_to))
 
 
 def check_client_place(cfg, number: int) -> None:
@@ -142,7 +127,7 @@ def check_client_place(cfg, number: int) -> None:
     if save_to and save_to != cfg.federate.restore_from:
         path = ClientStore(save_to, number).path
         if path.exists():
-            raise taken(path, f"the state of client {number} in another run")
+            raise checkpoint.taken(path, f"the state of client {number} in another run")
 
 
 def note_start(command: Sequence[str]) -> None:
@@ -190,7 +175,7 @@ _WITH_DATA = {
 }
 
 #: Called with the records of round 0, of each round, and of calibration.
-Watch = Callable[["Round0 | RoundRecord"], object]
+Watch = Callable[["reporting.Round0 | reporting.RoundRecord"], object]
 
 
 class Run:
@@ -228,10 +213,10 @@ class Run:
         cfg,
         data: FederatedData | None = None,
         restore_from: Path | None = None,
-        capture: Capture | None = None,
+        capture: reporting.Capture | None = None,
     ):
-        self.cfg, capture = cfg, capture or Capture()
-        check_place(cfg.federate.save_to, cfg.federate.restore_from)
+        self.cfg, capture = cfg, capture or reporting.Capture()
+        checkpoint.check_place(cfg.federate.save_to, cfg.federate.restore_from)
         if data is not None:
             if not isinstance(data, FederatedData):
                 raise DataError(
@@ -265,7 +250,7 @@ class Run:
         self._faults = [] if is_noisy else self.data.faults()
         begun = _begun(cfg, self.data, [*self._faults, *self.notes])
         if not is_noisy:
-            capture.data = DataFingerprint(*fingerprint(self.data))
+            capture.data = reporting.DataFingerprint(*fingerprint(self.data))
         capture.gpu = gpu_name(self.settings.role.training.device)
         workers = self.settings.workers or 1
         if workers > 1 and (problem := self._workers_problem):
@@ -333,7 +318,7 @@ class Run:
         return [f"training on {device}{one_by_one}"]
 
     @plain_torch()
-    def follow(self, watch: Watch) -> Results:
+    def follow(self, watch: Watch) -> reporting.Results:
         """Run to the end, and call `watch` with each record.
 
         Records are those of round 0, of each round, and of the calibrated head.
@@ -352,7 +337,7 @@ def run(
     *,
     overrides: Sequence | Mapping = (),
     on_round: Watch | None = None,
-) -> Results:
+) -> reporting.Results:
     """Run an experiment to its end, without printing or writing anything.
 
     Parameters
@@ -468,7 +453,7 @@ def _pooled(cfg, data: FederatedData) -> FederatedData:
     return centralise(data) if base_method(cfg).pools_data else data
 
 
-def pooled_rows(data: FederatedData) -> PooledRows | None:
+def pooled_rows(data: FederatedData) -> reporting.PooledRows | None:
     """The training and validation rows that clients would have to send to one place.
 
     None if rows stay with the clients.
@@ -478,7 +463,7 @@ def pooled_rows(data: FederatedData) -> PooledRows | None:
     train, val = (list(data.rows(split).values()) for split in ("train", "val"))
     held = [(rows.features, rows.labels) for rows in [*train, *val]]
     sent = sum(x.numel() * x.element_size() for pair in held for x in pair)
-    return PooledRows(data.pooled_clients, sum(len(y) for _, y in held), sent)
+    return reporting.PooledRows(data.pooled_clients, sum(len(y) for _, y in held), sent)
 
 
 def _pooled_lines(data: FederatedData) -> list[str]:
@@ -514,9 +499,9 @@ def _row_counts(train: int, val: int, test: int) -> str:
     return ", ".join([f"{first[0]} rows {first[1]}", *(f"{n} {u}" for n, u in others)])
 
 
-def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
+def _begun(cfg, data: FederatedData, notes: list[str]) -> reporting.Results:
     unseen = [domain.name for domain in data.unseen]
-    return Results.begun(
+    return reporting.Results.begun(
         notes=notes,
         privacy=privacy_of(cfg),
         pooled=pooled_rows(data),
@@ -530,11 +515,16 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
     )
 
 
-def _client_infos(cfg, data: FederatedData) -> list[ClientInfo]:
+def _client_infos(cfg, data: FederatedData) -> list[reporting.ClientInfo]:
     held = held_lazily(data.clients)
     if demands_of(cfg).noisy:  # exact numbers of rows stay out of results
-        return [ClientInfo(client.number, client.domain, None, None) for client in held]
+        return [
+            reporting.ClientInfo(client.number, client.domain, None, None)
+            for client in held
+        ]
     rows = [
         sizes_of(data.clients, split).tolist() for split in ("train", "test", "val")
     ]
-    return [ClientInfo(c.number, c.domain, *each) for c, *each in zip(held, *rows)]
+    return [
+        reporting.ClientInfo(c.number, c.domain, *each) for c, *each in zip(held, *rows)
+    ]

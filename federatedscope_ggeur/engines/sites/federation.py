@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
@@ -39,16 +40,6 @@ from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import (
-    ClientInfo,
-    Results,
-    Round0,
-    RoundRecord,
-    TemperatureScaling,
-    record_lines,
-    results_table,
-    write_run,
-)
 from federatedscope_ggeur.reporting.results import Status
 
 from .. import run
@@ -174,22 +165,24 @@ class DistributedRun:
             raise ConfigError(how.differs)
         return found
 
-    def note(self, record: Round0 | RoundRecord) -> None:
+    def note(self, record: reporting.Round0 | reporting.RoundRecord) -> None:
         """Add the record of round 0 or of a round to the history, and log a round."""
         self.history.note(record)
         self._tell(record)
 
-    def end(self, record: RoundRecord | TemperatureScaling | None) -> None:
+    def end(
+        self, record: reporting.RoundRecord | reporting.TemperatureScaling | None
+    ) -> None:
         """End the run; `record` describes the step after the last round, if any."""
         self.history.end(record)
-        if isinstance(record, RoundRecord):
+        if isinstance(record, reporting.RoundRecord):
             self._tell(record)
 
-    def _tell(self, record: Round0 | RoundRecord) -> None:
-        if isinstance(record, RoundRecord) and record.method is None:
+    def _tell(self, record: reporting.Round0 | reporting.RoundRecord) -> None:
+        if isinstance(record, reporting.RoundRecord) and record.method is None:
             logger.info("%s", round_line(self.history.rounds, self.history.total))
-        if isinstance(record, Round0) or record.method is not None:
-            for line in record_lines(record):
+        if isinstance(record, reporting.Round0) or record.method is not None:
+            for line in reporting.record_lines(record):
                 logger.info("%s", line)
 
     def write(self, status: Status) -> str:
@@ -205,10 +198,10 @@ class DistributedRun:
         self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
         with writing_files(self.coordinator.server.settings, self._folder):
-            write_run(self._folder, results, head, self.history.own_bytes())
+            reporting.write_run(self._folder, results, head, self.history.own_bytes())
         logger.info("results.json, the head and the curve are in %s", self._folder)
         warn_of_private(self._folder)
-        return results_table(results)
+        return reporting.results_table(results)
 
     def write_unfinished(self, stopped: bool = False) -> None:
         """Write the files of an unfinished run, at the end of the process.
@@ -248,7 +241,7 @@ class DistributedRun:
             logger.info("note: %s", note)
         return notes
 
-    def _begun(self, notes: list[str]) -> Results:
+    def _begun(self, notes: list[str]) -> reporting.Results:
         cfg, data, clients = self._cfg, self._data, self.membership.client_domains
         handshake = self.membership.handshake
         assert handshake is not None, "all clients have joined"
@@ -260,7 +253,7 @@ class DistributedRun:
         if data is not None:
             # Where the data are in one place, FS's own says 1.
             config["federate"]["client_num"] = data.client_num
-        return Results.begun(
+        return reporting.Results.begun(
             notes=notes,
             privacy=privacy_of(cfg, self._engine),
             pooled=None if data is None else run.pooled_rows(data.whole),
@@ -271,7 +264,8 @@ class DistributedRun:
             unseen_domains=unseen,
             **known_of_rows(cfg, handshake if data is None else data.whole),
             clients=[
-                ClientInfo(k, domain, None, None) for k, domain in clients.items()
+                reporting.ClientInfo(k, domain, None, None)
+                for k, domain in clients.items()
             ],
         )
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key, put_key
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
@@ -54,15 +55,6 @@ from federatedscope_ggeur.models import (
     recast,
 )
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import (
-    RESULTS_FILE,
-    ClientInfo,
-    Final,
-    Results,
-    SharedScores,
-    average,
-    write_left,
-)
 from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
 from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE, logging_to
@@ -93,7 +85,7 @@ def final_message(parts: Sequence[bytes], client: Client) -> tuple[Broadcast, En
     return final, Ending.from_bytes(parts[1])
 
 
-def model_line(number: int, folder: Path | str, left: Results) -> str:
+def model_line(number: int, folder: Path | str, left: reporting.Results) -> str:
     """A line on what a client has after a run: its model and its own score."""
     score = left.final.avg
     own = "" if score is None else f"; on its own test rows {percent(score)}%"
@@ -250,11 +242,13 @@ class SiteFolder:
         for note in client_notes(cfg, self._settings, holdings, rows, whole):
             logger.info("client %d: %s", held.number, note)
 
-    def end(self, parts: Sequence[bytes]) -> Results:
+    def end(self, parts: Sequence[bytes]) -> reporting.Results:
         """Take the server's last message; see `finish`."""
         return self.finish(*final_message(parts, self._client))
 
-    def finish(self, final: Broadcast, ending: Ending | None = None) -> Results:
+    def finish(
+        self, final: Broadcast, ending: Ending | None = None
+    ) -> reporting.Results:
         """Write the final model and the client's own scores, after a finished run.
 
         Parameters
@@ -273,7 +267,7 @@ class SiteFolder:
         self._scored = self._trained = None
         return self._write(final, "finished", ending)
 
-    def cut_off(self, status: Status) -> Results | None:
+    def cut_off(self, status: Status) -> reporting.Results | None:
         """Write the last model that arrived, if any, after an interrupted run.
 
         A file that cannot be written is only logged, because another error ended the
@@ -330,7 +324,7 @@ class SiteFolder:
 
     def _write(
         self, broadcast: Broadcast, status: Status, ending: Ending | None
-    ) -> Results:
+    ) -> reporting.Results:
         client, held, begun = self._client, self._held, self._begun
         about = begun.class_names, begun.encoder
         shared, head = self._evaluation.shared_model(broadcast), None
@@ -357,12 +351,12 @@ class SiteFolder:
             notes=[*begun.notes, *_notes_on(shared, client, begun.class_names)],
             shared=_shared(ending),
         )
-        write_left(self._folder, results, head, own)
+        reporting.write_left(self._folder, results, head, own)
         return results
 
     def _final(
         self, model: Model, head: bytes | None, scored, ending: Ending | None
-    ) -> Final:
+    ) -> reporting.Final:
         """The client's score of the final model on its own test rows."""
         test = self._held.test
         accuracy = None
@@ -378,7 +372,7 @@ class SiteFolder:
             calibrated_by=ending.calibrated_by if ending else None,
             accuracy=by_domain,
             avg=accuracy,
-            std=average(by_domain)[1],
+            std=reporting.average(by_domain)[1],
             bytes_up=self.up,
             bytes_down=self.down,
             scored=scored,
@@ -527,7 +521,11 @@ class ResumedSite:
             memory.forget()
             if not goes_on:  # no state of an earlier run may reach this one
                 ClientStore(self._state, number).save({})
-            own = f"run_{self._run}" if (self._folder / RESULTS_FILE).exists() else ""
+            own = (
+                f"run_{self._run}"
+                if (self._folder / reporting.RESULTS_FILE).exists()
+                else ""
+            )
             memory.save(run=self._run, folder=own, up=0, down=0)
             logger.info("client %d joins the run %s", number, self._run)
         return self._site.join(transport_settings(self._cfg).security.token().encode())
@@ -603,28 +601,30 @@ def _needed(path: Path) -> AbstractContextManager[None]:
     )
 
 
-def _begun(engine: str, cfg, held: ClientData, data: workers.Described) -> Results:
+def _begun(
+    engine: str, cfg, held: ClientData, data: workers.Described
+) -> reporting.Results:
     """The results that a site knows before the run."""
     parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
     # With noise, exact numbers of rows stay out of results.
     rows = [None if noisy else len(part) for part in parts]
-    return Results.begun(
+    return reporting.Results.begun(
         engine=f"{engine}, a client",
         config=plain_config(cfg),
         seed=cfg.seed,
         domains=[held.domain],
         unseen_domains=[],
         privacy=privacy_of(cfg, engine),
-        clients=[ClientInfo(held.number, held.domain, *rows)],
+        clients=[reporting.ClientInfo(held.number, held.domain, *rows)],
         **workers.known_of_rows(cfg, data),
     )
 
 
-def _shared(ending: Ending | None) -> SharedScores | None:
+def _shared(ending: Ending | None) -> reporting.SharedScores | None:
     if ending is None or ending.accuracy is None:
         return None
     accuracy = dict(ending.accuracy)
-    return SharedScores(accuracy, *average({**accuracy}))
+    return reporting.SharedScores(accuracy, *reporting.average({**accuracy}))
 
 
 def _notes_on(
