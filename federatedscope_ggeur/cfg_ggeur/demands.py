@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from federatedscope_ggeur import models
 from federatedscope_ggeur.data import is_image_type, named_transform
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import allowed_exchanges
 from federatedscope_ggeur.methods import METHODS
-from federatedscope_ggeur.models import (
-    CLOSED_FORMS,
-    OTHER_MODELS,
-    ClosedForm,
-    Known,
-    OtherModel,
-    build_closed_form,
-    chosen_other,
-)
 
 from .fs_keys import FIXED, HONOURED
 from .keys import FS_FIELDS, all_keys, extra_keys, field_of, get_key
@@ -32,12 +24,12 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     }
     chosen["transform"] = named_transform(listed_transforms(cfg))
     load_extras({**chosen, **{k.name: chosen[field_of(k)] for k in extra_keys()}})
-    form = CLOSED_FORMS.get(chosen["closed_form"])
+    form = models.CLOSED_FORMS.get(chosen["closed_form"])
     trains = form is None or chosen["init"] != "random"
     base = METHODS.get(chosen["base_method"])
     is_ggeur = chosen["augmentation"] == "ggeur"
     # Another model takes rows as they are: ggeur.space stays at its default.
-    has_space = trains and not chosen_other(chosen)
+    has_space = trains and not models.chosen_other(chosen)
     allowed = allowed_exchanges(chosen["plugins"])
     stated = {k: v for part in allowed for k, v in part.states(chosen).items()}
     totals = stated.get("brings_totals", False)
@@ -86,11 +78,11 @@ def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
         yield field, get_key(cfg, name), defaults[name]
 
 
-def other_model_of(cfg) -> OtherModel | None:
+def other_model_of(cfg) -> models.OtherModel | None:
     """The model that takes a head's place in a run with `cfg`; None for a head."""
     chosen = {field: value for field, value, _ in _settings_in(cfg)}
-    name = chosen_other(chosen)
-    return OTHER_MODELS[name].of_run(chosen) if name else None
+    name = models.chosen_other(chosen)
+    return models.OTHER_MODELS[name].of_run(chosen) if name else None
 
 
 def _is_distributed(cfg) -> bool:
@@ -106,7 +98,9 @@ def _reads_images(cfg) -> bool:
         return False  # another check reports it
 
 
-def closed_form_of(ggeur, known: Known | None = None) -> ClosedForm | None:
+def closed_form_of(
+    ggeur, known: models.Known | None = None
+) -> models.ClosedForm | None:
     """The one-shot head of ``ggeur.closed_form``; None if there is none.
 
     If training only starts from this head, it is returned as a start. `known` is what
@@ -119,7 +113,7 @@ def closed_form_of(ggeur, known: Known | None = None) -> ClosedForm | None:
     """
     if ggeur.closed_form == "none":
         return None
-    form = build_closed_form(ggeur.closed_form, ggeur)
+    form = models.build_closed_form(ggeur.closed_form, ggeur)
     form.compressed = ggeur.statistics == "compressed"
     if known is not None:
         form = form.knowing(known)

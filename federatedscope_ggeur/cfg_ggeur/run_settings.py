@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from federatedscope_ggeur import federation
 from federatedscope_ggeur.data import (
     ENCODERS,
     EncoderSettings,
@@ -16,15 +17,6 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation import (
-    CosineSchedule,
-    EarlyStopSettings,
-    EvaluationSettings,
-    RoleSettings,
-    StepSchedule,
-    Task,
-    TrainingSettings,
-)
 from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import set_settings
@@ -111,16 +103,18 @@ _TAKES = {
 }
 
 
-def local_schedule(cfg) -> StepSchedule | CosineSchedule | None:
+def local_schedule(cfg) -> federation.StepSchedule | federation.CosineSchedule | None:
     """The schedule of ``train.scheduler``; None for a constant rate."""
     node = cfg.train.scheduler
     if not node.type:
         return None
     found = {n: node.get(n, value) for n, (value, _) in _TAKES[node.type].items()}
     if node.type == "StepLR":
-        return StepSchedule(int(found["step_size"]), float(found["gamma"]))
+        return federation.StepSchedule(int(found["step_size"]), float(found["gamma"]))
     period = int(found["T_max"]) or cfg.federate.total_round_num
-    return CosineSchedule(period, float(found["eta_min"]), float(found["first_rate"]))
+    return federation.CosineSchedule(
+        period, float(found["eta_min"]), float(found["first_rate"])
+    )
 
 
 def schedule_problems(cfg) -> Iterator[str]:
@@ -157,7 +151,7 @@ GPU_SHARE = 0.6
 class RunSettings:
     """The settings that an engine needs to set up a run and to run its rounds."""
 
-    role: RoleSettings
+    role: federation.RoleSettings
     plan: Plan
     workers: int
     num_threads: int
@@ -205,7 +199,7 @@ def run_settings(
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     training, agreed = training_settings(cfg), agreed_settings(cfg)
     model, scored = model_settings(cfg, prepared), scored_settings(cfg, prepared)
-    task = Task(
+    task = federation.Task(
         num_classes=num_classes,
         dim=dim,
         model=model,
@@ -242,7 +236,7 @@ def run_settings(
     )
     made = [part.settings_of(facts) for part in due_exchanges(demands)]
     own += [one for one in made if one is not None]
-    role = RoleSettings(
+    role = federation.RoleSettings(
         task,
         demands,
         training,
@@ -315,24 +309,24 @@ def server_evaluates(cfg) -> bool:
     return method.federated and (method.pools_data or cfg.federate.make_global_eval)
 
 
-def evaluation_settings(cfg) -> EvaluationSettings:
+def evaluation_settings(cfg) -> federation.EvaluationSettings:
     """The settings of evaluation and early stopping, from FS's keys."""
     stop, report = cfg.early_stop, cfg.eval.report
     # FS reads its metric from the first of these that is reported.
     averages = [name for name in ("weighted_avg", "avg") if name in report]
-    return EvaluationSettings(
+    return federation.EvaluationSettings(
         tuple(cfg.eval.split),
         cfg.eval.best_res_update_round_wise_key,
         averages[0] if averages else "weighted_avg",
-        EarlyStopSettings(
+        federation.EarlyStopSettings(
             stop.patience if averages else 0, stop.delta, stop.improve_indicator_mode
         ),
     )
 
 
-def training_settings(cfg) -> TrainingSettings:
+def training_settings(cfg) -> federation.TrainingSettings:
     """The settings of local training, from FS's keys."""
-    return TrainingSettings(
+    return federation.TrainingSettings(
         optimizer=local_optimizer(cfg),
         local_update_steps=cfg.train.local_update_steps,
         batch_or_epoch=cfg.train.batch_or_epoch,

@@ -13,13 +13,7 @@ import torch
 
 from federatedscope_ggeur.data.transforms import LIFT
 from federatedscope_ggeur.extras import all_of
-from federatedscope_ggeur.federation.advice import (
-    gpu_note,
-    is_much,
-    rate_note,
-    step2_note,
-    withheld_text,
-)
+from federatedscope_ggeur.federation import advice, holdings
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
 from federatedscope_ggeur.federation.exchanges.base import (
@@ -29,13 +23,6 @@ from federatedscope_ggeur.federation.exchanges.base import (
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     RoundSettings,
     unbatched_because,
-)
-from federatedscope_ggeur.federation.holdings import (
-    Holdings,
-    Withheld,
-    augmented_rows,
-    median_rows,
-    sources,
 )
 from federatedscope_ggeur.geometry import AugmentationSettings
 from federatedscope_ggeur.reporting import Privacy
@@ -47,7 +34,10 @@ from .transform import row_transform
 
 
 def start_notes(
-    cfg, settings: RunSettings, client_domains: Mapping[int, str], held: Holdings | None
+    cfg,
+    settings: RunSettings,
+    client_domains: Mapping[int, str],
+    held: holdings.Holdings | None,
 ) -> list[str]:
     """Facts about a run that may surprise a user, one line each.
 
@@ -65,8 +55,8 @@ def start_notes(
     notes = run_notes(cfg, demands)
     if 2 in demands.steps:
         kind = role.of(SetSettings).prototypes
-        own = sources(list(client_domains.values()), kind)
-        notes.append(step2_note(own, kind, base_method(cfg).pools_data))
+        own = holdings.sources(list(client_domains.values()), kind)
+        notes.append(advice.step2_note(own, kind, base_method(cfg).pools_data))
     asked = due_exchanges(demands)
     notes += [part.UNSCREENED for part in asked]
     notes += [part.start_note(demands) for part in asked]
@@ -85,7 +75,7 @@ def start_notes(
 
 
 def client_notes(
-    cfg, settings: RunSettings, held: Holdings, rows: int, whole: int
+    cfg, settings: RunSettings, held: holdings.Holdings, rows: int, whole: int
 ) -> list[str]:
     """The notes of one client at the start of a run.
 
@@ -100,22 +90,22 @@ def client_notes(
     """
     notes = []
     if _sends_statistics(settings.demands):
-        own = Withheld.from_counts(held.counts, settings.role.min_samples)
+        own = holdings.Withheld.from_counts(held.counts, settings.role.min_samples)
         # Other clients may send the classes that this client withholds.
-        notes = [withheld_text(replace(own, classes=0))]
+        notes = [advice.withheld_text(replace(own, classes=0))]
     note = _rate_note(settings, held, np.array([rows]), np.array([whole]))
     return [*notes, note] if note else notes
 
 
-def withheld_line(settings: RunSettings, held: Holdings) -> str:
+def withheld_line(settings: RunSettings, held: holdings.Holdings) -> str:
     """A line that tells how much the min-count threshold withholds.
 
     "" if no statistics are sent. Also "" if much is withheld, because `start_notes`
     tells it then.
     """
-    withheld = Withheld.from_counts(held.counts, settings.role.min_samples)
-    quiet = not _sends_statistics(settings.demands) or is_much(withheld)
-    return "" if quiet else withheld_text(withheld)
+    withheld = holdings.Withheld.from_counts(held.counts, settings.role.min_samples)
+    quiet = not _sends_statistics(settings.demands) or advice.is_much(withheld)
+    return "" if quiet else advice.withheld_text(withheld)
 
 
 def _sends_statistics(demands: Demands) -> bool:
@@ -123,7 +113,7 @@ def _sends_statistics(demands: Demands) -> bool:
     return demands.own_statistics or demands.calibrates
 
 
-def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
+def set_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:
     """The number of rows that each client trains on in a round: int array of shape [K].
 
     Drawn rows of the augmentation are included.
@@ -131,7 +121,7 @@ def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
     return _rows(settings, held, settings.role.of(SetSettings).augmentation)
 
 
-def whole_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
+def whole_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:
     """The number of rows in each client's whole training set: int array of shape [K].
 
     A round may train on a drawn share of these rows.
@@ -141,27 +131,27 @@ def whole_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
 
 
 def _rows(
-    settings: RunSettings, held: Holdings, how: AugmentationSettings
+    settings: RunSettings, held: holdings.Holdings, how: AugmentationSettings
 ) -> np.ndarray:
     role = settings.role
     threshold, own = role.min_samples, role.of(SetSettings)
     if not own.train_withheld:
         told = np.where(held.counts >= threshold, held.counts, 0)
         held = replace(held, counts=told)
-    return augmented_rows(held, how, threshold, own.prototypes)
+    return holdings.augmented_rows(held, how, threshold, own.prototypes)
 
 
 def _rate_note(
-    settings: RunSettings, held: Holdings, rows: np.ndarray, whole: np.ndarray
+    settings: RunSettings, held: holdings.Holdings, rows: np.ndarray, whole: np.ndarray
 ) -> str:
     """A note if the learning rate of a linear head cannot fit raw embeddings, or ""."""
     task, training = settings.role.task, settings.role.training
     if task.space != "raw" or task.model.hidden or task.model.other is not None:
         return ""
-    median = median_rows(rows.tolist())
-    training = training.on_share(median_rows(whole.tolist()), median)
+    median = holdings.median_rows(rows.tolist())
+    training = training.on_share(holdings.median_rows(whole.tolist()), median)
     batches = settings.rounds * training.batches(median)
-    return rate_note(training, held.mean_square_norm, task.num_classes, batches)
+    return advice.rate_note(training, held.mean_square_norm, task.num_classes, batches)
 
 
 def batched_because(settings: RunSettings) -> tuple[bool, str]:
@@ -187,7 +177,7 @@ def _device_notes(settings: RunSettings, rows: np.ndarray) -> list[str]:
     steps = [training.batches(n) for n in rows.tolist()]
     drawn = settings.role.of(RoundSettings).sample_client_num / max(1, len(steps))
     at_once, _ = batched_because(settings)
-    notes = [gpu_note(steps, settings.rounds, flops, at_once, min(1.0, drawn))]
+    notes = [advice.gpu_note(steps, settings.rounds, flops, at_once, min(1.0, drawn))]
     if settings.demands.steps:
         notes.append(
             "the GPU draws the augmented sets: their noise is other than a CPU's, and "

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from federatedscope_ggeur import reporting
+from federatedscope_ggeur import models, reporting
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key, put_key
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
@@ -46,14 +46,6 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.lock import locked
-from federatedscope_ggeur.models import (
-    Model,
-    fold,
-    head_bytes,
-    own_bytes,
-    own_tensors,
-    recast,
-)
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
@@ -317,10 +309,12 @@ class SiteFolder:
         before = trained.round_number - 1
         if before <= number:  # after no round it is the random start
             return scored
-        params = fold(client.model, trained.params, client.space)
+        params = models.fold(client.model, trained.params, client.space)
         if client.settings.mix is not None:
             params = client.settings.mix.mixed(client.model, params)
-        return Broadcast(before, recast(client.model, params, client.scored_model))
+        return Broadcast(
+            before, models.recast(client.model, params, client.scored_model)
+        )
 
     def _write(
         self, broadcast: Broadcast, status: Status, ending: Ending | None
@@ -329,18 +323,18 @@ class SiteFolder:
         about = begun.class_names, begun.encoder
         shared, head = self._evaluation.shared_model(broadcast), None
         if shared is not None:
-            head = head_bytes(shared, *about)
+            head = models.head_bytes(shared, *about)
         params, own = client.personal, []
         keeps = params is not None or self._settings.plan.leaves_own(client.task.method)
         if params is None:
             params = self._evaluation.eval_params(broadcast)
         if keeps:
             common = None if shared is None else shared.state_dict()
-            tensors = own_tensors(client.scored_model, params, common)
+            tensors = models.own_tensors(client.scored_model, params, common)
             own = [
                 (
                     held.number,
-                    own_bytes(tensors, held.number, held.domain, head, *about),
+                    models.own_bytes(tensors, held.number, held.domain, head, *about),
                 )
             ]
         model = client.scored_model.at(params)
@@ -355,7 +349,7 @@ class SiteFolder:
         return results
 
     def _final(
-        self, model: Model, head: bytes | None, scored, ending: Ending | None
+        self, model: models.Model, head: bytes | None, scored, ending: Ending | None
     ) -> reporting.Final:
         """The client's score of the final model on its own test rows."""
         test = self._held.test
@@ -628,7 +622,7 @@ def _shared(ending: Ending | None) -> reporting.SharedScores | None:
 
 
 def _notes_on(
-    head: Model | None, client: Client, class_names: Sequence[str]
+    head: models.Model | None, client: Client, class_names: Sequence[str]
 ) -> list[str]:
     """What the exchanges of the run note on the site's head."""
     due = due_exchanges(client.settings.demands)
