@@ -25,13 +25,8 @@ from federatedscope_ggeur.reporting import (
     new_run_folder,
     record_lines,
     results_table,
+    run_files,
     write_run,
-)
-from federatedscope_ggeur.reporting.run_files import (
-    CONFIG_FILE,
-    LOG_FILE,
-    handled_by,
-    logging_to,
 )
 
 from . import INTERRUPTED, PROGRAM
@@ -78,7 +73,7 @@ def run_with_files(
         run.use_cores()
     folder = new_run_folder(cfg.outdir, experiment_name(cfg))
     begun(folder)
-    log = logging_to(folder / LOG_FILE)
+    log = run_files.logging_to(folder / run_files.LOG_FILE)
     with shown_on_console(shown), log, _stoppable() as ignore_stops:
         try:
             _follow(run, folder)
@@ -105,7 +100,7 @@ def run_with_files(
 
 def _follow(run: Run, folder: Path) -> None:
     logger.info("run folder: %s", folder)
-    write_atomically(folder / CONFIG_FILE, run.cfg.dump())
+    write_atomically(folder / run_files.CONFIG_FILE, run.cfg.dump())
     run.engine.keep_in(folder)
     for line in run.describe():
         logger.info(line)
@@ -144,7 +139,7 @@ def _keep(run: Run, folder: Path, status: str) -> None:
     run.history.flush()
     kept = run.history.checkpoints
     if kept is not None and kept.path.exists():
-        command = [PROGRAM, "--cfg", str(folder / CONFIG_FILE)]
+        command = [PROGRAM, "--cfg", str(folder / run_files.CONFIG_FILE)]
         command += ["federate.restore_from", str(kept.path)]
         logger.warning("%s: %s", TO_GO_ON[status], from_any_folder(command))
 
@@ -223,7 +218,7 @@ def shown_on_console(level: str | bool) -> Iterator[None]:
     console.setLevel(lowest)
     console.setFormatter(logging.Formatter("%(message)s"))
     console.addFilter(lambda record: not hasattr(record, "file_only"))
-    with handled_by(console), ExitStack() as stack:
+    with run_files.handled_by(console), ExitStack() as stack:
         if lowest > logging.INFO:
             stack.enter_context(no_progress())
         yield

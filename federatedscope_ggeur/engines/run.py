@@ -18,18 +18,11 @@ from shlex import quote
 import numpy as np
 
 from federatedscope_ggeur import reporting
+from federatedscope_ggeur.cfg_ggeur import run_settings
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes, load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    RunSettings,
-    device_notes,
-    divides_by_domain,
-    encoder_device,
-    encoding_settings,
-    gpu_name,
-)
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     batched_because,
     privacy_of,
@@ -78,7 +71,7 @@ _started_by: list[str] = []
 _started_in: list[str] = []
 
 
-def checkpoint_place(folder: Path, settings: RunSettings) -> str:
+def checkpoint_place(folder: Path, settings: run_settings.RunSettings) -> str:
     """The path of this process's checkpoints; "" if it writes none.
 
     It is ``federate.save_to`` or else a file in the run's folder.
@@ -91,7 +84,7 @@ def checkpoint_place(folder: Path, settings: RunSettings) -> str:
 
 def server_checkpoints(
     folder: Path,
-    settings: RunSettings,
+    settings: run_settings.RunSettings,
     handshake: Handshake,
     progress: checkpoint.FinishedPart | None,
 ) -> checkpoint.Checkpointing | None:
@@ -251,7 +244,7 @@ class Run:
         begun = _begun(cfg, self.data, [*self._faults, *self.notes])
         if not is_noisy:
             capture.data = reporting.DataFingerprint(*fingerprint(self.data))
-        capture.gpu = gpu_name(self.settings.role.training.device)
+        capture.gpu = run_settings.gpu_name(self.settings.role.training.device)
         workers = self.settings.workers or 1
         if workers > 1 and (problem := self._workers_problem):
             raise ConfigError(f"{setting('workers')} {workers}: {problem}")
@@ -323,7 +316,7 @@ class Run:
 
         Records are those of round 0, of each round, and of the calibrated head.
         """
-        for note in [*device_notes(self.cfg), *self._faults]:
+        for note in [*run_settings.device_notes(self.cfg), *self._faults]:
             logger.warning(note)
         for record in self.engine.run():
             watch(record)
@@ -396,7 +389,7 @@ def what_to_load(cfg) -> tuple:
         cfg.data.root,
         list(cfg.data.splits),
         cfg.seed,
-        encoding_settings(cfg.ggeur, encoder_device(cfg)),
+        run_settings.encoding_settings(cfg.ggeur, run_settings.encoder_device(cfg)),
         options_of(find_reader(cfg.data.type), cfg.ggeur),
         row_transform(cfg),
     )
@@ -405,7 +398,7 @@ def what_to_load(cfg) -> tuple:
 def divide(cfg, dataset: DataSet) -> FederatedData:
     """Divide `dataset` among clients as `cfg` says."""
     client_num, splitter = cfg.federate.client_num, cfg.data.splitter
-    if divides_by_domain(cfg):
+    if run_settings.divides_by_domain(cfg):
         names = {domain.name for domain in dataset.domains}
         client_num, splitter = len(names - set(cfg.ggeur.unseen_domains)), "iid"
     with torch_threads(int(cfg.ggeur.num_threads)):
@@ -421,7 +414,9 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
         return _pooled(cfg, data)
 
 
-def _weighted(settings: RunSettings, prepared: Prepared | None) -> RunSettings:
+def _weighted(
+    settings: run_settings.RunSettings, prepared: Prepared | None
+) -> run_settings.RunSettings:
     """The settings of a run on rows with weights.
 
     Raises

@@ -8,13 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from federatedscope_ggeur.cfg_ggeur import run_settings
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    RunSettings,
-    encoder_device,
-    encoding_settings,
-    experiment_name,
-)
 from federatedscope_ggeur.data import find_pending, find_reader
 from federatedscope_ggeur.errors import ConfigError, GGEURError, listed
 from federatedscope_ggeur.federation.advice import better_threshold, withheld_text
@@ -71,13 +66,15 @@ def data_findings(cfg) -> Iterator[SiteFinding]:
     yield SiteFinding("classes", f"{len(names)}; rows to train on: {listing}")
     yield SiteFinding("embeddings", f"{whole.dim} dimensions, by {whole.encoder}")
     yield _withheld(Holdings.of([held], len(names)), site.settings)
-    if problem := obstacle(cfg.outdir, experiment_name(cfg)):
+    if problem := obstacle(cfg.outdir, run_settings.experiment_name(cfg)):
         yield SiteFinding("outdir", f"{problem}; {ELSEWHERE}", True)
 
 
 def _pending(cfg) -> SiteFinding | None:
     """A note on images that are not embedded yet."""
-    encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
+    encoding = run_settings.encoding_settings(
+        cfg.ggeur, run_settings.encoder_device(cfg)
+    )
     own = options_of(find_reader(cfg.data.type), cfg.ggeur)
     pending = find_pending(cfg.data.type, cfg.data.root, encoding, own)
     if pending is None:
@@ -90,7 +87,7 @@ def _pending(cfg) -> SiteFinding | None:
     return SiteFinding("data", f"{many}; {embed}")
 
 
-def _withheld(held: Holdings, settings: RunSettings) -> SiteFinding:
+def _withheld(held: Holdings, settings: run_settings.RunSettings) -> SiteFinding:
     threshold, demands = settings.role.min_samples, settings.demands
     own = Withheld.from_counts(held.counts, threshold)
     if not own.of_rows:
