@@ -6,12 +6,7 @@ import pytest
 import torch
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur import (
-    all_keys,
-    describe_keys,
-    extend_ggeur_cfg,
-    get_key,
-)
+from federatedscope_ggeur import cfg_ggeur
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.keys import DISTRIBUTED_KEYS
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -41,8 +36,8 @@ def load(**values) -> CfgNode:
 
 def test_defaults_are_valid_and_never_none():
     cfg = load()
-    for key in all_keys():
-        assert get_key(cfg.ggeur, key.name) is not None
+    for key in cfg_ggeur.all_keys():
+        assert cfg_ggeur.get_key(cfg.ggeur, key.name) is not None
         assert key.meaning.endswith(".")
 
 
@@ -53,8 +48,8 @@ def test_defaults_are_not_shared_between_configs():
 
 
 def test_every_key_is_described():
-    text = describe_keys()
-    assert all(f"ggeur.{key.name} = " in text for key in all_keys())
+    text = cfg_ggeur.describe_keys()
+    assert all(f"ggeur.{key.name} = " in text for key in cfg_ggeur.all_keys())
 
 
 def test_nothing_is_said_because_of_a_key_that_is_wrong_itself():
@@ -123,7 +118,7 @@ class TestFederatedScope:
     @pytest.fixture
     def cfg(self, federatedscope):
         cfg = federatedscope.global_cfg.clone()
-        extend_ggeur_cfg(cfg)
+        cfg_ggeur.extend_ggeur_cfg(cfg)
         return cfg
 
     def test_an_unused_section_survives_being_stripped(self, cfg):

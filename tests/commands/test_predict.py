@@ -18,12 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.data.encoders import (
-    ENCODERS,
-    EncoderSettings,
-    build_encoder,
-    register_encoder,
-)
+from federatedscope_ggeur.data import encoders
 from federatedscope_ggeur.data.images.files import load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.models import Model
@@ -101,10 +96,10 @@ def test_images_to_clip_to_a_run_to_predictions(trained, weights, capsys):
     rows = json.loads(capsys.readouterr().out)
     assert [row["image"] for row in rows] == sorted(map(str, tree.rglob("*.jpg")))
     model, file = weights
-    settings = EncoderSettings(
+    settings = encoders.EncoderSettings(
         "open_clip", model, str(file), normalize=True, quick_gelu="without"
     )
-    encoder = build_encoder(settings, torch.device("cpu"))
+    encoder = encoders.build_encoder(settings, torch.device("cpu"))
     model = load_file(trained / "head.safetensors")
     right = 0
     for row in rows:
@@ -337,11 +332,13 @@ def test_wrong_calls_are_named(simple, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_run_on_grey_images_is_predicted_with_their_encoder(tmp_path, monkeypatch):
     """Of the two that such a name stands for, by the run's record."""
-    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
+    monkeypatch.setattr(encoders.ENCODERS, "_parts", dict(encoders.ENCODERS))
 
-    @register_encoder("two_faced", asks_grey=True)
+    @encoders.register_encoder("two_faced", asks_grey=True)
     def make(settings, device, grey):
-        encoder = build_encoder(EncoderSettings("pixels", image_size=4), device)
+        encoder = encoders.build_encoder(
+            encoders.EncoderSettings("pixels", image_size=4), device
+        )
         return replace(encoder, title="grey" if grey else "colour")
 
     words = ["data.type", "bundled_digits@ggeur", "data.splitter", "iid"]

@@ -19,14 +19,8 @@ from private_words import LDA, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.sites import leading
 from federatedscope_ggeur.engines.sites.federation import DistributedRun
-from federatedscope_ggeur.engines.sites.leading import (
-    FAILED,
-    FINISH,
-    JOIN,
-    STOPPED,
-    Leader,
-)
 from federatedscope_ggeur.engines.sites.transport import BROKEN, Envelope, Event
 from federatedscope_ggeur.engines.workers import handshake_of, join_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -64,7 +58,9 @@ class Wire:
     def join(self, number: int, **changes) -> None:
         """Join on a new connection."""
         self.connections[number] = max(self.connections.values()) + 1
-        self.say(number, JOIN, 0, replace(self.joins[number], **changes).to_bytes())
+        self.say(
+            number, leading.JOIN, 0, replace(self.joins[number], **changes).to_bytes()
+        )
 
     def vanish(self, number: int, reason: str = "cut", refused: bool = False) -> None:
         connection = self.connections[number]
@@ -73,7 +69,7 @@ class Wire:
 
     def send(self, number: int, envelope: Envelope) -> None:
         state, parts = envelope.state, envelope.parts
-        if envelope.kind == FINISH:
+        if envelope.kind == leading.FINISH:
             self.finished.append(number)
             return
         kind = next(k for k in all_kinds() if k.message == envelope.kind)
@@ -132,7 +128,7 @@ def lead(config, settings, wire, tmp_path):
             about = "a test", tmp_path, proven, lambda path: f"a test, {path}"
             return DistributedRun(cfg, None, dismiss, *about)
 
-        leader = Leader(cfg, federation, wire)
+        leader = leading.Leader(cfg, federation, wire)
         leader.lead()
         return leader.leading.federation
 
@@ -206,7 +202,7 @@ def test_who_joins_first_with_an_absurd_dimension_keeps_nobody_out(lead, wire):
 @pytest.mark.parametrize("parts", [(), (b"",), (b"x", b"x"), (b"\x80\x04garbage",)])
 def test_a_message_to_join_that_cannot_be_read(lead, wire, parts):
     wire.connections[3] = 9
-    wire.say(3, JOIN, 0, *parts)
+    wire.say(3, leading.JOIN, 0, *parts)
     wire.join(1)
     wire.join(2)
     assert trained(lead(*SOME)) == [[1, 2]] * 3
@@ -306,13 +302,13 @@ def test_sites_learn_that_a_person_stopped_the_server(lead, wire):
     wire.silence.append(stop)
     with pytest.raises(KeyboardInterrupt):
         lead()
-    assert wire.closed == STOPPED
+    assert wire.closed == leading.STOPPED
 
 
 @pytest.mark.usefixtures("joined")
 def test_who_says_that_it_stops_is_let_go(lead, wire, caplog):
     reason = b"client 3: my disk\nis full" + b"!" * 2000
-    wire.instead["train", 2, 3] = lambda answer: wire.say(3, FAILED, 2, reason)
+    wire.instead["train", 2, 3] = lambda answer: wire.say(3, leading.FAILED, 2, reason)
     assert trained(lead(*SOME)) == [ALL, [1, 2], [1, 2]]
     assert "client 3 is gone: my disk is full!!!" in caplog.text
     assert "!" * 1000 not in caplog.text
@@ -353,7 +349,7 @@ def test_a_full_disk_at_the_server_ends_the_run_in_order(
 JUNK = {
     "answers": (lambda wire: wire.say(3, "metrics", 7, b"x"), "an answer (evaluate, "),
     "joins": (
-        lambda wire: wire.say(3, JOIN, 0, b""),
+        lambda wire: wire.say(3, leading.JOIN, 0, b""),
         "a second message to join on one connection",
     ),
 }
