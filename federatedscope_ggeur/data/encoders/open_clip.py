@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,27 +26,10 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.weights import load_library, parameter_bytes
 
-from .base import (
-    WITHOUT,
-    Encoder,
-    EncoderSettings,
-    check_readable,
-    is_script,
-    local_file,
-    places,
-    read_script,
-    register_encoder,
-)
-from .frames import frame_of
-from .model import (
-    check_precision,
-    forward_pass,
-    is_random,
-    library_stamp,
-    making,
-    model_encoder,
-    state_hash,
-)
+from . import torch_models
+from .base import Encoder, EncoderSettings, register_encoder
+
+logger = get_logger(__name__)
 
 SUFFIX = "-quickgelu"
 
@@ -94,17 +78,18 @@ def needs_quick_gelu(
             "activation spoils the features unnoticed; set ggeur.encoder.quick_gelu to "
             "'with' (all weights of OpenAI, DFN and MetaCLIP) or 'without'"
         )
-    if in_config and not wanted:
-        raise ConfigError(
-            f"ggeur.encoder.model: '{model}' has QuickGELU, but {where} were trained "
-            f"without it; take the model {plain_name(model)}"
-        )
-    if wanted and not in_config and said is None:
-        raise ConfigError(
-            f"ggeur.encoder.model: '{model}' has no QuickGELU, but {where} were "
-            f"trained with it; take the model {model}{SUFFIX}"
-        )
+    if (in_config and not wanted) or (wanted and not in_config and said is None):
+        raise _other_model(model, where, wanted)
     return wanted
+
+
+def _other_model(model: str, where: str, trained: bool) -> ConfigError:
+    """The error for a model whose activation is not that of its weights."""
+    has, how, suffix = ("no ", "with", SUFFIX) if trained else ("", "without", "")
+    return ConfigError(
+        f"ggeur.encoder.model: '{model}' has {has}QuickGELU, but {where} were trained "
+        f"{how} it; take the model {plain_name(model)}{suffix}"
+    )
 
 
 def trained_with(path: Path, published: bool | None) -> bool | None:
@@ -136,8 +121,6 @@ def beside(path: Path) -> dict:
     return found if isinstance(found, dict) else {}
 
 
-logger = get_logger(__name__)
-
 _PREPROCESS = ("mean", "std", "interpolation", "resize_mode")
 _FILENAMES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 _SHA256_DIGITS = 64
@@ -146,7 +129,9 @@ _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
-    return library_stamp("open_clip", "open_clip_torch", _plain(settings), remote_of)
+    return torch_models.library_stamp(
+        "open_clip", "open_clip_torch", _plain(settings), remote_of
+    )
 
 
 @register_encoder(
@@ -155,7 +140,7 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
     pretrained="openai",
     uses=("model", "pretrained", "normalize", "precision", "quick_gelu", "decode"),
     stamp=_stamp,
-    places=places,
+    places=torch_models.places,
 )
 def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     """The image features of ``encode_image``, with open_clip's preprocessing.
@@ -169,24 +154,15 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
         The model or tag is unknown. Or the weights cannot be found or downloaded, do
         not fit the model, or were trained with the other kind of GELU.
     """
-    check_precision(settings.precision, device)
     made = load_open_clip(settings, device)
-    frame = frame_of(made.transform)
-    return model_encoder(
+    return torch_models.model_encoder(
         settings,
+        device,
         title=made.title,
         identity=made.identity,
+        forward=made.model.encode_image,
+        transform=made.transform,
         dim=made.dim,
-        preprocess=made.transform if frame is None else frame.shape,
-        encode=forward_pass(
-            made.model.encode_image,
-            device,
-            settings.precision,
-            settings.normalize,
-            frame,
-        ),
-        frame=frame,
-        device=device,
         both_sides=made,
     )
 
@@ -236,7 +212,7 @@ def load_open_clip(settings: EncoderSettings, device: torch.device) -> OpenClip:
     config = library.get_model_config(settings.model)
     weights = find_weights(settings, bool(config.get("quick_gelu", False)))
     model, transform = _build(library, settings.model, weights, config["text_cfg"])
-    digits = weights.digits or state_hash(model)
+    digits = weights.digits or torch_models.state_hash(model)
     model = model.to(device)
     name = plain_name(settings.model) + (" QuickGELU" if weights.quick_gelu else "")
     return OpenClip(
@@ -269,7 +245,7 @@ def _build(library, name: str, weights: Weights, text_config: dict):
             text_config["hf_model_name"],
             name,
         )
-    with making("open_clip", name, weights.title), root_logger_kept():
+    with torch_models.making("open_clip", name, weights.title), root_logger_kept():
         model, _, transform = library.create_model_and_transforms(
             name,
             pretrained=None if weights.path is None else str(weights.path),
@@ -324,12 +300,12 @@ def find_weights(settings: EncoderSettings, in_config: bool) -> Weights:
         The weights cannot be obtained, cannot be read safely, or do not fit the model.
     """
     asked = settings.quick_gelu
-    if is_random(settings.pretrained):
+    if torch_models.is_random(settings.pretrained):
         title = "random weights"
         trained = in_config if asked == "auto" else asked == "with"
         wanted = needs_quick_gelu(settings.model, in_config, trained, asked, title)
         return Weights(title, wanted)
-    path = local_file(settings.pretrained)
+    path = torch_models.local_file(settings.pretrained)
     if path is None:
         return _published(settings, in_config)
     digits, title = sha256_file(path), f"weights {path.name}"
@@ -362,15 +338,15 @@ def _published(settings: EncoderSettings, in_config: bool) -> Weights:
         size,
         "ggeur.encoder.pretrained FILE ggeur.encoder.quick_gelu "
         + ("with" if wanted else "without")
-        + WITHOUT,
+        + torch_models.WITHOUT,
     )
     return _read(title, wanted, path, sha256_file(path), tag)
 
 
 def _read(title: str, wanted: bool, path: Path, digits: str, found: dict) -> Weights:
     preprocess = {f"image_{key}": found[key] for key in _PREPROCESS if found.get(key)}
-    if not is_script(path):
-        check_readable(path)
+    if not _is_script(path):
+        torch_models.check_readable(path)
         return Weights(title, wanted, path, digits, None, preprocess)
     if not _is_openai(digits):
         raise ConfigError(
@@ -378,10 +354,19 @@ def _read(title: str, wanted: bool, path: Path, digits: str, found: dict) -> Wei
             "of OpenAI's own. Save the weights alone: "
             "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
         )
-    tensors = read_script(path)
+    # The file is whole: it has the checksum that OpenAI published.
+    tensors = dict(torch.jit.load(str(path), map_location="cpu").state_dict())
     for name in _NOT_WEIGHTS:
         tensors.pop(name, None)
     return Weights(title, wanted, None, digits, tensors, preprocess)
+
+
+def _is_script(path: Path) -> bool:
+    """Whether a file is a TorchScript program with weights, as OpenAI's files are."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def _tag(settings: EncoderSettings) -> dict:
@@ -397,12 +382,8 @@ def _tag(settings: EncoderSettings) -> dict:
     found = registry.get_pretrained_cfg(model, name)
     if found:
         return found
-    plain = plain_name(model)
-    if registry.get_pretrained_cfg(plain, name):
-        raise ConfigError(
-            f"ggeur.encoder.model: '{model}' has QuickGELU, but the weights {name} "
-            f"were trained without it; take the model {plain}"
-        )
+    if registry.get_pretrained_cfg(plain_name(model), name):
+        raise _other_model(model, f"the weights {name}", trained=False)
     tags = registry.list_pretrained_tags_by_model(model)
     raise ConfigError(
         f"ggeur.encoder.pretrained: '{name}' is neither a file nor a tag of weights "
