@@ -27,7 +27,7 @@ from federatedscope_ggeur.data import (
     extract,
 )
 from federatedscope_ggeur.data.images import IMAGE_READERS, Images
-from federatedscope_ggeur.data.images.folder import read_image_folder
+from federatedscope_ggeur.data.images.trees import read_image_folder
 from federatedscope_ggeur.data.processes import ProcessDied, Processes, ahead
 from federatedscope_ggeur.errors import ConfigError, DataError
 

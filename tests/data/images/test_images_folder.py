@@ -11,7 +11,7 @@ from image_miniatures import draw, draw_tree, pixels
 from PIL import Image, ImageFile
 
 from federatedscope_ggeur.data.images import IMAGE_READERS, load_image
-from federatedscope_ggeur.data.images.folder import read_image_folder
+from federatedscope_ggeur.data.images.trees import read_image_folder
 from federatedscope_ggeur.errors import DataError
 
 
