@@ -35,12 +35,7 @@ from .encoders import (
     pick_device,
     resolve,
 )
-from .extraction import (
-    ExtractionSettings,
-    UnreadableError,
-    unreadable,
-    warn_of_dark_grey,
-)
+from .extraction import ExtractionSettings, warn_of_dark_grey
 from .images.layout import ImageDataSet, ImageReader, Images
 from .processes import Processes
 
@@ -223,30 +218,15 @@ class Encoding:
     def _embed(
         self, domain: str, split: str, images: Images
     ) -> tuple[Embeddings, SplitRecord]:
-        try:
-            return self._embed_all(domain, split, images)
-        except UnreadableError as error:
-            what = f"'{domain}' ({split})"
-            how = self.settings.extraction
-            raise unreadable(images, what, how, error) from error
-
-    def _embed_all(
-        self, domain: str, split: str, images: Images
-    ) -> tuple[Embeddings, SplitRecord]:
         settings = self.settings
         file, entry = self._entry(domain, split, images)
         features = entry.read_if_whole()
         if features is None:
             self._say_if_stale(domain, split, file)
             warn_of_dark_grey(images, f"{domain} ({split})", settings.encoder.grey_bits)
-            made = entry.fill(
-                images,
-                self._encoder,
-                settings.extraction,
-                self._processes,
-            )
+            how = settings.extraction
+            made = entry.fill(images, self._encoder, how, self._processes)
             features = made.features
-
             self.extracted += made.rows
             self.seconds += made.seconds
         return features, SplitRecord(file, entry.key, len(features))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from federatedscope_ggeur.data import (
     Rows,
     is_image_type,
 )
-from federatedscope_ggeur.data.decoding import prepared
 from federatedscope_ggeur.data.encoders import (
     Encoder,
     EncoderSettings,
@@ -39,6 +37,8 @@ from federatedscope_ggeur.data.encoders import (
     check_encoder,
     pick_device,
 )
+from federatedscope_ggeur.data.extraction import Unreadable, prepared
+from federatedscope_ggeur.data.images import Images
 from federatedscope_ggeur.data.images.files import FileLoader, is_image_name
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import torch_threads
@@ -278,58 +278,36 @@ class Predictor:
         return [0.0, *edges][nearest]
 
     def _predictions(
-        self, images: Sequence[str], top: int, numbers: Tensor
+        self, paths: Sequence[str], top: int, numbers: Tensor
     ) -> Iterator[Prediction]:
-        extraction = self._extraction
+        encoder, extraction = self.encoder, self._extraction
+        assert encoder is not None, "a run on embeddings predicts no images"
+        none = np.zeros(len(paths), np.int64)
+        images = Images(none, tuple(paths), ("",) * len(paths), FileLoader(paths))
         threads = extraction.num_threads or torch.get_num_threads()
         done = 0
-        for paths, loaded in self._loaded(images):
-            found = [future.result() for future in loaded]
-            read = [isinstance(one, Tensor) for one in found]
-            theirs = numbers[done : done + len(paths)][torch.tensor(read)]
-            whole = [tensor for tensor in found if isinstance(tensor, Tensor)]
-            with torch_threads(threads):
-                scores = iter(self._classify(whole, theirs) if whole else ())
-            done += len(paths)
-            for path, one in zip(paths, found):
-                if isinstance(one, Tensor):
-                    yield self._prediction(path, next(scores), top)
-                else:
-                    yield Prediction(path, (), one)
+        with closing(prepared(encoder, images, extraction)) as batches:
+            for batch in batches:
+                read = torch.tensor([isinstance(one, Tensor) for one in batch])
+                theirs = numbers[done : done + len(batch)][read]
+                with torch_threads(threads):
+                    scores = self._classify(batch, theirs)
+                for path, one in zip(paths[done:], batch):
+                    if isinstance(one, Unreadable):
+                        yield Prediction(path, (), one.message)
+                    else:
+                        yield self._prediction(path, next(scores), top)
+                done += len(batch)
 
-    def _loaded(
-        self, images: Sequence[str]
-    ) -> Iterator[tuple[Sequence[str], list[Future]]]:
-        """Yield batches of images.
-
-        The next batch loads while one is classified.
-        """
-        size, workers = self._extraction.batch_size, self._extraction.num_workers
-        ahead: deque = deque()
-        # Threads suffice: Pillow decodes without holding the interpreter's lock.
-        with ThreadPoolExecutor(workers or None) as pool:
-            for first in range(0, len(images), size):
-                paths = images[first : first + size]
-                ahead.append((paths, [pool.submit(self._load, p) for p in paths]))
-                if len(ahead) > 1:
-                    yield ahead.popleft()
-            yield from ahead
-
-    def _load(self, path: str) -> Tensor | str:
+    def _classify(self, batch: Sequence[Any], clients: Tensor) -> Iterator[Tensor]:
+        """The class probabilities of each image of a batch that could be loaded."""
         assert self.encoder is not None, "a run on embeddings predicts no images"
-        try:
-            return prepared(self.encoder, FileLoader([path]), 0)
-        except DataError as error:
-            return str(error)
-        except Exception as error:  # an encoder of a user's own may fail in any way
-            return f"{path}: {type(error).__name__}: {error}"
-
-    def _classify(self, images: Sequence[Tensor], clients: Tensor) -> Tensor:
-        """The class probabilities of each image: Tensor of shape [n, C]."""
-        assert self.encoder is not None, "a run on embeddings predicts no images"
+        read = [one for one in batch if isinstance(one, Tensor)]
+        if not read:
+            return iter(())
         with torch.no_grad():
-            features = self.encoder.encode(torch.stack(list(images))).cpu()
-            return Model.probabilities(self._models.logits(features, clients))
+            features = self.encoder.encode(torch.stack(read)).cpu()
+            return iter(Model.probabilities(self._models.logits(features, clients)))
 
     def _prediction(self, path: str, scores: Tensor, top: int) -> Prediction:
         if not torch.isfinite(scores).all():
