@@ -26,7 +26,8 @@ from federatedscope_ggeur.data import (
     validation_share,
 )
 from federatedscope_ggeur.data.labels import NAMES, as_array, matched
-from federatedscope_ggeur.data.partition import ALL, column_of
+from federatedscope_ggeur.data.partition import ALL
+from federatedscope_ggeur.data.rows import column_of
 from federatedscope_ggeur.engines.run import divide, run
 from federatedscope_ggeur.errors import (
     ConfigError,

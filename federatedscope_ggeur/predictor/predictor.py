@@ -14,13 +14,7 @@ import torch
 from torch import Tensor
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur import all_keys
-from federatedscope_ggeur.cfg_ggeur.foreign import (
-    check_places,
-    config_left,
-    downloads_if,
-    places_of_encoder,
-)
+from federatedscope_ggeur.cfg_ggeur import all_keys, foreign
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
 from federatedscope_ggeur.data import (
@@ -28,14 +22,8 @@ from federatedscope_ggeur.data import (
     EncodingSettings,
     Expected,
     Rows,
+    encoders,
     is_image_type,
-)
-from federatedscope_ggeur.data.encoders import (
-    Encoder,
-    EncoderSettings,
-    build_encoder_called,
-    check_encoder,
-    pick_device,
 )
 from federatedscope_ggeur.data.extraction import Unreadable, prepared
 from federatedscope_ggeur.data.images import Images
@@ -111,7 +99,7 @@ class Predictor:
         A file of the run is damaged, or the encoder is not the encoder of the run.
     """
 
-    encoder: Encoder | None
+    encoder: encoders.Encoder | None
     calibrated_by: str | None = None
     _confidence_bins: Sequence[int] | None = None
 
@@ -140,11 +128,11 @@ class Predictor:
         _check_known(settings.encoder)
         if not trust:
             own = {"ggeur.encoder.pretrained"} if pretrained else set()
-            places = (p for p in places_of_encoder(cfg) if p[0] not in own)
-            check_places(self._left.folder, places)
-        with downloads_if(trust):
-            self.encoder = build_encoder_called(
-                settings.encoder, pick_device(settings.device), results.encoder
+            places = (p for p in foreign.places_of_encoder(cfg) if p[0] not in own)
+            foreign.check_places(self._left.folder, places)
+        with foreign.downloads_if(trust):
+            self.encoder = encoders.build_encoder_called(
+                settings.encoder, encoders.pick_device(settings.device), results.encoder
             )
         if self.encoder.name != results.encoder:
             raise DataError(
@@ -350,9 +338,9 @@ def _inside(folder: str) -> Iterator[str]:
         yield from (os.path.join(where, name) for name in files if is_image_name(name))
 
 
-def _check_known(settings: EncoderSettings) -> None:
+def _check_known(settings: encoders.EncoderSettings) -> None:
     try:
-        check_encoder(settings)
+        encoders.check_encoder(settings)
     except ConfigError as error:
         raise ConfigError(
             f"{str(error).rstrip('.')}. If the run's encoder came from a plugin, name "
@@ -369,7 +357,7 @@ def _config(results: Results) -> CfgNode:
             f"{RESULTS_FILE} names no encoder ({min(missing)} is missing), because an "
             "old version of this program made the run; run it again to predict images"
         )
-    return config_left(results)
+    return foreign.config_left(results)
 
 
 def _encoding(cfg: CfgNode, pretrained: str, device: str) -> EncodingSettings:

@@ -1,6 +1,6 @@
 """Encoder ``open_clip``: the image side of CLIP models. Also loads both sides.
 
-Find out whether CLIP weights were trained with QuickGELU, and which model fits them.
+Find out whether CLIP weights were trained with QuickGELU. The model is built likewise.
 
 The two activations differ little. With the wrong one, features look plausible but are
 worse, and nothing else shows the mistake.
@@ -40,16 +40,14 @@ def plain_name(model: str) -> str:
 
 
 def needs_quick_gelu(
-    model: str, in_config: bool, trained: bool | None, setting: str, where: str
+    in_config: bool, trained: bool | None, setting: str, where: str
 ) -> bool:
-    """Whether a model must be built with QuickGELU.
+    """Whether a model must be built with QuickGELU: as its weights were trained.
 
     Parameters
     ----------
-    model : str
-        open_clip's name of the model.
     in_config : bool
-        Whether open_clip's configuration of that name has QuickGELU.
+        Whether open_clip's configuration of the model has QuickGELU.
     trained : bool or None
         Whether the weights were trained with QuickGELU; None if unknown.
     setting : str
@@ -60,8 +58,8 @@ def needs_quick_gelu(
     Raises
     ------
     ConfigError
-        Model, weights and setting contradict each other. Or it is unknown how the
-        weights were trained.
+        Weights and setting contradict each other. Or it is unknown how the weights were
+        trained.
     """
     said = {"with": True, "without": False}.get(setting)
     if None not in (said, trained) and said != trained:
@@ -70,26 +68,13 @@ def needs_quick_gelu(
             f"{'with' if trained else 'without'} QuickGELU; leave it at auto"
         )
     wanted = trained if said is None else said
-    if wanted is None:
-        if in_config:
-            return True
+    if wanted is None and not in_config:
         raise ConfigError(
             f"it is unknown whether {where} were trained with QuickGELU, and the wrong "
             "activation spoils the features unnoticed; set ggeur.encoder.quick_gelu to "
             "'with' (all weights of OpenAI, DFN and MetaCLIP) or 'without'"
         )
-    if (in_config and not wanted) or (wanted and not in_config and said is None):
-        raise _other_model(model, where, wanted)
-    return wanted
-
-
-def _other_model(model: str, where: str, trained: bool) -> ConfigError:
-    """The error for a model whose activation is not that of its weights."""
-    has, how, suffix = ("no ", "with", SUFFIX) if trained else ("", "without", "")
-    return ConfigError(
-        f"ggeur.encoder.model: '{model}' has {has}QuickGELU, but {where} were trained "
-        f"{how} it; take the model {plain_name(model)}{suffix}"
-    )
+    return in_config if wanted is None else wanted
 
 
 def trained_with(path: Path, published: bool | None) -> bool | None:
@@ -152,7 +137,7 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     ------
     ConfigError
         The model or tag is unknown. Or the weights cannot be found or downloaded, do
-        not fit the model, or were trained with the other kind of GELU.
+        not fit the model, or it is unknown with which kind of GELU they were trained.
     """
     made = load_open_clip(settings, device)
     return torch_models.model_encoder(
@@ -211,15 +196,17 @@ def load_open_clip(settings: EncoderSettings, device: torch.device) -> OpenClip:
         )
     config = library.get_model_config(settings.model)
     weights = find_weights(settings, bool(config.get("quick_gelu", False)))
-    model, transform = _build(library, settings.model, weights, config["text_cfg"])
+    name = settings.model if weights.quick_gelu else plain_name(settings.model)
+    model, transform = _build(library, name, weights, config["text_cfg"])
     digits = weights.digits or torch_models.state_hash(model)
     model = model.to(device)
-    name = plain_name(settings.model) + (" QuickGELU" if weights.quick_gelu else "")
+    plain = plain_name(settings.model)
+    gelu = " QuickGELU" if weights.quick_gelu else ""
     return OpenClip(
-        name=settings.model,
-        title=f"open_clip {name}, {weights.title}",
+        name=name,
+        title=f"open_clip {plain}{gelu}, {weights.title}",
         identity={
-            "model": plain_name(settings.model),
+            "model": plain,
             "quick_gelu": weights.quick_gelu,
             "weights": digits,
             "preprocess": json.dumps(model.visual.preprocess_cfg, sort_keys=True),
@@ -301,31 +288,22 @@ def find_weights(settings: EncoderSettings, in_config: bool) -> Weights:
     """
     asked = settings.quick_gelu
     if torch_models.is_random(settings.pretrained):
-        title = "random weights"
-        trained = in_config if asked == "auto" else asked == "with"
-        wanted = needs_quick_gelu(settings.model, in_config, trained, asked, title)
-        return Weights(title, wanted)
+        wanted = in_config if asked == "auto" else asked == "with"
+        return Weights("random weights", wanted)
     path = torch_models.local_file(settings.pretrained)
     if path is None:
         return _published(settings, in_config)
     digits, title = sha256_file(path), f"weights {path.name}"
-    published = _known_file(path.name, digits)
-    trained = trained_with(path, published)
-    if asked == "auto" and published and _is_openai(digits):
-        asked = "with"
-    wanted = needs_quick_gelu(settings.model, in_config, trained, asked, f"the {title}")
+    trained = trained_with(path, _known_file(path.name, digits))
+    wanted = needs_quick_gelu(in_config, trained, asked, f"the {title}")
     found = beside(path).get("preprocess_cfg") or {}
     return _read(title, wanted, path, digits, found)
 
 
 def _published(settings: EncoderSettings, in_config: bool) -> Weights:
-    tag, asked = _tag(settings), settings.quick_gelu
-    title = f"weights {settings.pretrained}"
-    trained = bool(tag.get("quick_gelu", False))
-    # All models of OpenAI have QuickGELU, but their names do not say so.
-    if asked == "auto" and trained and settings.pretrained.lower() == "openai":
-        asked = "with"
-    wanted = needs_quick_gelu(settings.model, in_config, trained, asked, f"the {title}")
+    tag, title = _tag(settings), f"weights {settings.pretrained}"
+    trained, asked = bool(tag.get("quick_gelu", False)), settings.quick_gelu
+    wanted = needs_quick_gelu(in_config, trained, asked, f"the {title}")
 
     def size() -> int:
         library = import_module("open_clip")
@@ -375,15 +353,13 @@ def _tag(settings: EncoderSettings) -> dict:
     Raises
     ------
     ConfigError
-        The model has no such weights, or they were trained with the other kind of GELU.
+        The model has no such weights.
     """
     registry = import_module("open_clip.pretrained")
-    model, name = settings.model, settings.pretrained
-    found = registry.get_pretrained_cfg(model, name)
-    if found:
-        return found
-    if registry.get_pretrained_cfg(plain_name(model), name):
-        raise _other_model(model, f"the weights {name}", trained=False)
+    name = settings.pretrained
+    for model in (plain_name(settings.model), settings.model):
+        if found := registry.get_pretrained_cfg(model, name):
+            return found
     tags = registry.list_pretrained_tags_by_model(model)
     raise ConfigError(
         f"ggeur.encoder.pretrained: '{name}' is neither a file nor a tag of weights "

@@ -1,6 +1,6 @@
 """A cache on a machine without images, without weights, or shared by processes.
 
-Tests of lock.py and data/encoded.py.
+Tests of lock.py and data/encoding.py.
 """
 
 from __future__ import annotations
