@@ -32,8 +32,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
-from federatedscope_ggeur.reporting import RESULTS_FILE, Results
-from federatedscope_ggeur.settings import flatten
+from federatedscope_ggeur.reporting import Results
 
 from .left_models import LeftModels
 
@@ -120,7 +119,7 @@ class Predictor:
         if results.final.head == "closed_form" and solved is not None:
             self._confidence_bins = (solved.details or {}).get("confidence_bins")
         self._with_models: Results | None = None
-        cfg = _config(results)
+        cfg = foreign.config_left(results)
         if _is_of_embeddings(cfg.data.type):
             self.encoder = None
             return
@@ -348,32 +347,15 @@ def _check_known(settings: encoders.EncoderSettings) -> None:
         ) from error
 
 
-def _config(results: Results) -> CfgNode:
-    """The run's settings; raises `ConfigError` if they do not describe an encoder."""
-    said = {key for key, _ in flatten(results.config)}
-    missing = {"data.type", "ggeur.encoder.name"} - said
-    if missing:
-        raise ConfigError(
-            f"{RESULTS_FILE} names no encoder ({min(missing)} is missing), because an "
-            "old version of this program made the run; run it again to predict images"
-        )
-    return foreign.config_left(results)
-
-
 def _encoding(cfg: CfgNode, pretrained: str, device: str) -> EncodingSettings:
     settings = encoding_settings(cfg.ggeur)
-    check_device(device)
+    rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
+    if device and (problem := rule(device)):
+        raise ConfigError(f"--device: {problem}")
     encoder = settings.encoder
     if pretrained:
         encoder = replace(encoder, pretrained=pretrained)
     return replace(settings, encoder=encoder, device=device or settings.device)
-
-
-def check_device(device: str) -> None:
-    """Raise `ConfigError` if `device` is no device for an encoder; "" is allowed."""
-    rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
-    if device and (problem := rule(device)):
-        raise ConfigError(f"--device: {problem}")
 
 
 def _is_of_embeddings(data_type: str) -> bool:
