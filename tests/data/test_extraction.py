@@ -87,29 +87,6 @@ def test_images_are_decoded_by_other_processes(images, pixels):
     assert by_whom(HERE) == {os.getpid()}
 
 
-class OfProcess:
-    """Loads images whose colour is the number of the process."""
-
-    def __call__(self, row: int) -> Image.Image:
-        return Image.new("RGB", (8, 8), tuple(os.getpid().to_bytes(3, "big")))
-
-
-def test_processes_stay_for_the_next_images(images, pixels):
-    held = Images(images.labels, images.keys, images.stamps, OfProcess())
-    settings = ExtractionSettings(batch_size=1, num_workers=2)
-    with Processes() as processes:
-        first, second = (
-            {
-                tuple(row)
-                for batch in extract(pixels, part, settings, 0, processes)
-                for row in batch[:, :3].tolist()
-            }
-            for part in (held, held)
-        )
-    assert len(first) == 2
-    assert first == second
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_broken_image_is_named_plainly(images, pixels, tmp_path, workers):
     broken = tmp_path / "tree" / images.keys[6]
