@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from folder_world import Deaths, Killed
+from folder_world import Deaths
 
 from federatedscope_ggeur import files
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.course import client_handler
-from federatedscope_ggeur.reporting import run as reporting_run
 
 book_folder = pytest.importorskip("federatedscope_ggeur.extras.book.folder")
 Federation = pytest.importorskip(
@@ -39,15 +37,8 @@ def test_a_book_by_folder_is_that_of_the_embedded_engine(
     folder = embedded(*BOOK, "ggeur.book", str(book.with_name("embedded_book")))
     here = world(*BOOK, "ggeur.book", str(book))
     deaths = Deaths(files.write_atomically, 0.3)
-    for module in (files, client_handler, reporting_run, book_folder):
-        monkeypatch.setattr(module, "write_atomically", deaths)
-    while not all(side.over for side in here.sides):
-        for side in here.sides:
-            try:
-                if not side.over:
-                    here.turn(side)
-            except Killed:
-                pass
+    deaths.strike(monkeypatch, book_folder)
+    here.run_dying()
     assert deaths.count > 15
     assert here.server.head == (folder / "head.safetensors").read_bytes()
     ours, theirs = (
