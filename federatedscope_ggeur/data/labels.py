@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Real
 from typing import Any
 
@@ -25,24 +25,17 @@ _KINDS = ("text", "bytes", "truth value", "number")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def refuse_first(bad: Any, where: str, problem: Callable[[int], str]) -> None:
-    """Raise a `DataError` if an entry of the mask `bad` [n] is True.
-
-    `problem` says what is wrong in a row; the first one is named.
-    """
-    if bad.any():
-        raise DataError(f"{where}: {problem(int(bad.nonzero()[0][0]))}")
+def first_of(bad: Any) -> int | None:
+    """The first place where the mask `bad` [n] is True; None if it is nowhere."""
+    return int(bad.nonzero()[0][0]) if bad.any() else None
 
 
 def refuse_negative(name: str, column: Any, where: str) -> None:
-    refuse_first(
-        column < 0,
-        where,
-        lambda row: (
-            f"'{name}' holds the negative {name[:-1]} {int(column[row])} in "
-            f"{row}. {name.capitalize()} must be 0 or more."
-        ),
-    )
+    if (row := first_of(column < 0)) is not None:
+        raise DataError(
+            f"{where}: '{name}' holds the negative {name[:-1]} {int(column[row])} in "
+            f"row {row}. {name.capitalize()} must be 0 or more."
+        )
 
 
 def as_array(values: Any, where: str = "") -> np.ndarray:
@@ -59,8 +52,10 @@ def as_array(values: Any, where: str = "") -> np.ndarray:
             values = values.float()
     if isinstance(values, np.ma.MaskedArray):
         masked = np.ma.getmaskarray(values).reshape(len(values), -1).any(axis=1)
-        fix = "has a masked entry. Fill in or remove such rows."
-        refuse_first(masked, where, lambda row: f"row {row} {fix}")
+        if (row := first_of(masked)) is not None:
+            raise DataError(
+                f"{where}: row {row} has a masked entry. Fill in or remove such rows."
+            )
         values = values.data
     try:
         return np.asarray(values)
@@ -119,23 +114,19 @@ def whole_numbers(name: str, array: np.ndarray, where: str) -> np.ndarray:
             "Number them from 0."
         )
     flat = array.reshape(-1)
-    refuse_first(
-        ~(np.isfinite(flat) & (flat == np.round(flat))),
-        where,
-        lambda row: (
-            f"'{name}' must hold whole numbers, but row {row} is {flat[row]}. "
+    is_whole = np.isfinite(flat) & (flat == np.round(flat))
+    if (row := first_of(~is_whole)) is not None:
+        raise DataError(
+            f"{where}: '{name}' must hold whole numbers, but row {row} is {flat[row]}. "
             "Number them from 0."
-        ),
-    )
+        )
     is_float = array.dtype.kind == "f"
-    refuse_first(
-        abs(flat) >= 2.0**63 if is_float else flat.astype(np.int64) != flat,
-        where,
-        lambda row: (
-            f"'{name}' ({array.dtype}) holds {flat[row]} in row {row}, which "
+    large = abs(flat) >= 2.0**63 if is_float else flat.astype(np.int64) != flat
+    if (row := first_of(large)) is not None:
+        raise DataError(
+            f"{where}: '{name}' ({array.dtype}) holds {flat[row]} in row {row}, which "
             "is too large for int64. Number them from 0."
-        ),
-    )
+        )
     return array.astype(np.int64)
 
 
@@ -180,14 +171,12 @@ def _decoded(labels: Sequence[bytes], where: str) -> np.ndarray:
 
 
 def _refuse_row(bad: np.ndarray, labels: np.ndarray, where: str, problem: str) -> None:
-    refuse_first(
-        bad,
-        where,
-        lambda row: (
-            "'labels' must hold whole numbers or names, but row "
-            f"{row}, {shown(labels[[row]].tolist()[0])}, {problem}."
-        ),
-    )
+    if (row := first_of(bad)) is not None:
+        (label,) = labels[[row]].tolist()
+        raise DataError(
+            f"{where}: 'labels' must hold whole numbers or names, but row {row}, "
+            f"{shown(label)}, {problem}."
+        )
 
 
 def checked_names(names: Iterable[Any], where: str) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from federatedscope_ggeur.errors import DataError, listed, shown
 from .labels import (
     as_array,
     checked_names,
+    first_of,
     kind_of_entry,
     read_labels,
-    refuse_first,
     whole_numbers,
 )
 
@@ -195,14 +195,12 @@ class Rows:
             return self.labels
         if self.labels.dtype.kind == "U":
             return self.labels
-        refuse_first(
-            (self.labels < 0) | (self.labels >= len(self.class_names)),
-            self.where,
-            lambda row: (
-                f"label {self.labels[row]} in row {row} is no place in the "
-                f"file's own 'class_names', which has {len(self.class_names)} names"
-            ),
-        )
+        bad = (self.labels < 0) | (self.labels >= len(self.class_names))
+        if (row := first_of(bad)) is not None:
+            raise DataError(
+                f"{self.where}: label {self.labels[row]} in row {row} is no place in "
+                f"the file's own 'class_names', which has {len(self.class_names)} names"
+            )
         return np.array(self.class_names)[self.labels]
 
     def in_order_of(self, titles: Sequence[str] | None) -> np.ndarray:
@@ -372,14 +370,12 @@ def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
     if column.dtype.kind == "O":
         kinds = [kind_of_entry(entry) for entry in column]
         wrong = np.array([not kind or kind != kinds[0] for kind in kinds])
-    refuse_first(
-        wrong,
-        name,
-        lambda row: (
-            f"row {row} has {shown(column[[row]].tolist()[0])}. Give every row "
-            "entry, all of one type."
-        ),
-    )
+    if (row := first_of(wrong)) is not None:
+        (entry,) = column[[row]].tolist()
+        raise DataError(
+            f"{name}: row {row} has {shown(entry)}. Give every row an entry, all of "
+            "one type."
+        )
     return column
 
 
@@ -403,13 +399,12 @@ def weights_of(values: Any, rows: int) -> Tensor:
     if column.dtype.kind not in "biuf":
         raise DataError(f"weights: must be numbers, but have dtype {column.dtype}")
     found = torch.from_numpy(column.astype("float64"))
-    refuse_first(
-        ~(torch.isfinite(found) & (found > 0)),
-        "weights",
-        lambda row: (
-            f"row {row} has {float(found[row]):g}. Weights must be positive and finite."
-        ),
-    )
+    bad = ~(torch.isfinite(found) & (found > 0)).numpy()
+    if (row := first_of(bad)) is not None:
+        raise DataError(
+            f"weights: row {row} has {found[row]:g}. Weights must be positive and "
+            "finite."
+        )
     if found.sum() > _MOST_WEIGHT:
         raise DataError(
             f"weights: all weights sum to {float(found.sum()):g}, more than "
@@ -451,14 +446,12 @@ def _as_float32(features: np.ndarray, where: str) -> np.ndarray:
         return np.ascontiguousarray(features)
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(features, dtype=np.float32)
-    refuse_first(
-        (np.isinf(cast) & np.isfinite(features)).any(axis=1),
-        where,
-        lambda row: (
-            f"'features' ({features.dtype}) holds values too large for "
-            f"the first such row is {row}. Scale the embeddings down."
-        ),
-    )
+    bad = (np.isinf(cast) & np.isfinite(features)).any(axis=1)
+    if (row := first_of(bad)) is not None:
+        raise DataError(
+            f"{where}: 'features' ({features.dtype}) holds values too large for "
+            f"float32; the first such row is {row}. Scale the embeddings down."
+        )
     return cast
 
 
