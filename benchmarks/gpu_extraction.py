@@ -27,7 +27,7 @@ from federatedscope_ggeur.data import (
     build_encoder,
     extract,
 )
-from federatedscope_ggeur.data.decoding import ImagePreparation, batch_of
+from federatedscope_ggeur.data.extraction import prepared
 from federatedscope_ggeur.data.images import Images
 from federatedscope_ggeur.data.processes import Processes
 from federatedscope_ggeur.errors import GGEURError
@@ -55,13 +55,8 @@ def encoder_of(bench: Bench, precision: str, decode: str) -> Encoder:
 
 def inputs(encoder: Encoder, images: Images, rows: int) -> Tensor:
     """The encoder's input for the first images, in bytes."""
-    prepare = ImagePreparation.of(encoder)
-    prepared = [prepare(images.load, row) for row in range(rows)]
-
-    def again(row: int) -> Tensor:
-        return encoder.preprocess(images.load(row))
-
-    return batch_of(encoder, prepared, again).cpu()
+    batch = next(prepared(encoder, images, ExtractionSettings(rows, 0)))
+    return batch.cpu()
 
 
 def rows(bench: Bench) -> Iterator[dict[str, object]]:

@@ -8,7 +8,6 @@ from federatedscope_ggeur.settings import import_modules
 from .clients import ClientData, ClientRange, class_counts, held_lazily, sizes_of
 from .digits import read_digits_quickstart
 from .embeddings import DataSet, Domain, Embeddings
-from .encoded import Encoded
 from .encoders import (
     ENCODERS,
     Encoder,
@@ -18,7 +17,7 @@ from .encoders import (
     pick_device,
     register_encoder,
 )
-from .encoding import EncodingSettings, Pending
+from .encoding import Encoded, EncodingSettings, Pending
 from .extraction import ExtractionSettings, extract
 from .folder import read_embeddings_folder
 from .images import IMAGE_READERS, register_image_reader

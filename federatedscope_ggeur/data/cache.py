@@ -286,7 +286,8 @@ class Entry:
         if done:
             logger.info("%d of %d images are in the cache already", done, total)
         progress = Progress(total, "image", self.what, done)
-        batches = extract(encoder, images, settings, done, processes)
+        what = f"'{self.domain}' ({self.split})"
+        batches = extract(encoder, images, settings, done, processes, what)
         with progress, closing(batches):
             try:
                 for features in batches:

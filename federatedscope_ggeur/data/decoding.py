@@ -53,10 +53,7 @@ class ImagePreparation:
         return cls(encoder.preprocess, encoder.decode, encoder.frame, encoder.grey_bits)
 
     def __call__(self, load: Loader, row: int) -> Any:
-        """Prepare an image: a part of `batch_of`'s batch.
-
-        With ``gpu`` it may be the bytes of a file: uint8 [n].
-        """
+        """Prepare an image. With ``gpu`` it may be a file's bytes: uint8 [n]."""
         path, frame = getattr(load, "path", None), self.frame
         if path is None:
             return self.preprocess(load(row))
@@ -68,41 +65,33 @@ class ImagePreparation:
         return self.preprocess(load_image(path(row), *small, grey_bits=self.grey_bits))
 
 
-def prepared(encoder: Encoder, load: Loader, row: int) -> Tensor:
-    """Prepare one image for a batch of `encoder.encode`."""
+def decoded(
+    encoder: Encoder, samples: Sequence[Any], again: Callable[[int], Any]
+) -> list[Any]:
+    """The samples that an `ImagePreparation` gave, with files decoded.
 
-    def again(_: int) -> Tensor:
-        return encoder.preprocess(load(row))
-
-    return batch_of(encoder, [ImagePreparation.of(encoder)(load, row)], again)[0]
-
-
-def batch_of(
-    encoder: Encoder, images: Sequence[Tensor], again: Callable[[int], Tensor]
-) -> Tensor:
-    """Make a batch [B, ...] for `encoder.encode` from what an `ImagePreparation` gave.
-
-    `again` prepares an image of the batch by Pillow, if nothing else can decode it.
+    `again` prepares the image at a place by Pillow, if nothing else can decode it.
     """
     frame, device = encoder.frame, encoder.device
-    if encoder.decode != "gpu" or frame is None:
-        return torch.stack(list(images))
-    batch = list(images)
-    files = [row for row, image in enumerate(images) if image.dim() == 1]
-    for rows in _parts(files, [len(images[row]) for row in files], _MOST_BYTES):
+    found = list(samples)
+    if frame is None:
+        return found
+    are_files = [isinstance(one, Tensor) and one.dim() == 1 for one in samples]
+    files = [row for row, is_file in enumerate(are_files) if is_file]
+    for rows in _parts(files, [len(samples[row]) for row in files], _MOST_BYTES):
         # Images of one size are resized together.
         sizes: dict[Any, list[tuple[int, Tensor]]] = {}
-        for row, image in zip(rows, _decoded([images[row] for row in rows], device)):
+        for row, image in zip(rows, _decoded([samples[row] for row in rows], device)):
             if image is None:
-                batch[row] = again(row)
+                found[row] = again(row)
             else:
                 sizes.setdefault(image.shape, []).append((row, image))
         for shape, alike in sizes.items():
             for part in _parts(alike, [shape.numel()] * len(alike), _MOST_PIXELS):
                 small = frame.small(torch.stack([image for _, image in part]))
                 for (row, _), image in zip(part, small):
-                    batch[row] = image
-    return torch.stack([image.to(device) for image in batch])
+                    found[row] = image
+    return found
 
 
 def _parts(items: Sequence[T], sizes: Sequence[int], most: int) -> Iterator[list[T]]:

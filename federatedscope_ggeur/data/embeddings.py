@@ -11,25 +11,11 @@ import torch
 
 from federatedscope_ggeur.errors import DataError
 
-from .labels import checked_names, out_of_range, whole_numbers
+from .labels import checked_names, out_of_range, refuse_negative, whole_numbers
 from .rows import NOT_KNOWN, Given, Rows, check_shapes, check_values, shared
 
 #: The fields of `Embeddings` with an entry for each row.
 _COLUMNS = ("features", "labels", "users", "weights")
-
-
-def _first_row(bad: torch.Tensor) -> int:
-    return int(bad.nonzero()[0, 0])
-
-
-def _check_not_negative(name: str, column: torch.Tensor, where: str) -> None:
-    bad = column < 0
-    if bad.any():
-        row = _first_row(bad)
-        raise DataError(
-            f"{where}: '{name}' holds the negative {name[:-1]} {int(column[row])} in "
-            f"row {row}. {name.capitalize()} must be 0 or more."
-        )
 
 
 def check_alike(named: Iterable[tuple[str, Embeddings]], num_classes: int) -> None:
@@ -55,7 +41,7 @@ def check_alike(named: Iterable[tuple[str, Embeddings]], num_classes: int) -> No
                 )
         bad = rows.labels >= num_classes
         if bad.any():
-            row = _first_row(bad)
+            row = int(bad.nonzero()[0, 0])
             raise out_of_range(int(rows.labels[row]), row, num_classes, where)
 
 
@@ -137,7 +123,7 @@ class Embeddings:
                     f"{where}: 'users' must hold one user's number for each row, shape "
                     f"[{len(self)}], but has the shape {list(column.shape)}."
                 )
-            _check_not_negative(name, column, where)
+            refuse_negative(name, column, where)
 
     @classmethod
     def from_numpy(

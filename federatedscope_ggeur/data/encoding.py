@@ -1,48 +1,26 @@
-"""Turn an image data set into features, by way of the embedding cache."""
+"""Turn an image data set into features, by way of the embedding cache.
+
+A copied cache makes the images unnecessary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.printable import Lines, get_logger
 from federatedscope_ggeur.settings import check_returned
 from federatedscope_ggeur.settings.registry import filled_in
 
-from .cache import (
-    DomainRecord,
-    Entry,
-    Record,
-    RecordQuery,
-    SplitRecord,
-    content_key,
-    entry_file,
-    read_record,
-    record_path,
-    write_record,
-)
-from .embeddings import Embeddings
-from .encoded import Encoded, read_carried
-from .encoders import (
-    Encoder,
-    EncoderSettings,
-    build_encoder,
-    check_encoder,
-    encoder_stamp,
-    pick_device,
-    resolve,
-)
-from .extraction import (
-    ExtractionSettings,
-    UnreadableError,
-    unreadable,
-    warn_of_dark_grey,
-)
+from . import cache, encoders
+from .embeddings import DataSet, Domain, Embeddings
+from .extraction import ExtractionSettings, warn_of_dark_grey
 from .images.layout import ImageDataSet, ImageReader, Images
 from .processes import Processes
+from .split import split_domain
 
 logger = get_logger(__name__)
 
@@ -62,7 +40,7 @@ class EncodingSettings:
         The folder of the embedding cache.
     """
 
-    encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    encoder: encoders.EncoderSettings = field(default_factory=encoders.EncoderSettings)
     extraction: ExtractionSettings = field(default_factory=ExtractionSettings)
     device: str = "auto"
     cache: str = "embeddings_cache"
@@ -83,6 +61,144 @@ class Pending:
     images: int
     total: int
     has_weights: bool
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An image data set whose images were turned into features.
+
+    Parameters
+    ----------
+    domains : mapping from name to (train, test or None)
+        The features of each domain, in the data set's order. `test` is None if the data
+        came without a split.
+    class_names : tuple of str
+    encoder : str
+        The encoder's name.
+    files : tuple of Path
+        The cache files with the features.
+    extracted : int
+        The number of images that were embedded just now. All others were in the cache.
+    seconds : float
+        The time that this took, without loading the encoder.
+    identity : mapping or None
+        The encoder's identity.
+    """
+
+    domains: Mapping[str, tuple[Embeddings, Embeddings | None]]
+    class_names: tuple[str, ...]
+    encoder: str
+    files: tuple[Path, ...]
+    extracted: int = 0
+    seconds: float = 0.0
+    identity: Mapping[str, object] | None = None
+
+    @property
+    def dim(self) -> int:
+        """D, the length of one embedding."""
+        return next(iter(self.domains.values()))[0].dim
+
+    def __len__(self) -> int:
+        """The number of images in all domains and splits."""
+        parts = [part for both in self.domains.values() for part in both]
+        return sum(len(part) for part in parts if part is not None)
+
+    def data_set(self, splits: Sequence[float], seed: int) -> DataSet:
+        """Make the data set. `splits` divides the rows if the data came without a
+        split.
+
+        Raises
+        ------
+        ConfigError, DataError
+            The errors of `split_domain`.
+        """
+        domains = [
+            split_domain(train, splits, seed)
+            if test is None
+            else Domain(name, train, test)
+            for name, (train, test) in self.domains.items()
+        ]
+        return DataSet(tuple(domains), self.class_names, self.encoder, self.identity)
+
+
+def read_carried(
+    folder: Path,
+    request: cache.RecordQuery,
+    error: DataError,
+    defaults: Mapping[str, object],
+) -> Encoded:
+    """Read a data set from a cache, without its images.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the cache.
+    request : RecordQuery
+    error : DataError
+        The reason why there are no images. It is raised again if the cache has no such
+        data set.
+    defaults : mapping
+        The defaults of the reader's own settings.
+
+    Raises
+    ------
+    DataError
+        The cache has no such data set, or its files are damaged or missing.
+    """
+    found = cache.find_carried(folder, request, defaults)
+    if not found:
+        held = {record.encoder for record in cache.all_records(folder)}
+        if held:
+            logger.warning(
+                "the cache %s holds no features of %s with these settings, only "
+                "features made by %s",
+                folder,
+                request.data_type,
+                "; ".join(sorted(held)),
+            )
+        raise error
+    if len({record.name + str(record.files()) for record in found}) > 1:
+        roots = ", ".join(f"'{record.root}'" for record in found)
+        several = (
+            f"The cache {folder} holds several data sets of this type and encoder. Set "
+            f"data.root to the folder that one of them was made from: {roots}"
+        )
+        raise DataError(Lines([*error.lines, several])) from error
+    record = found[0]
+    logger.warning(
+        "the features in the cache %s (%s) are used, because there are no images: %s",
+        folder,
+        record.encoder,
+        error,
+    )
+    domains = {
+        one.name: (
+            _read_entry(folder, one.name, "train", one.train),
+            _read_entry(folder, one.name, "test", one.test),
+        )
+        for one in record.domains
+    }
+    files = tuple(folder / file for file in record.files().values())
+    return Encoded(
+        domains, record.class_names, record.encoder, files, identity=record.identity
+    )
+
+
+def _read_entry(
+    folder: Path, domain: str, split: str, part: cache.SplitRecord | None
+) -> Embeddings | None:
+    if part is None:
+        return None
+    entry = cache.Entry(folder / part.file, part.key, domain, split)
+    try:
+        return entry.read()
+    except (FileNotFoundError, cache.DamagedError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        problem = "the file is missing" if missing else error
+        raise DataError(
+            f"the cache file '{entry.path}' cannot be used: {problem}. There are no "
+            "images to make it again. Copy the cache folder once more."
+        ) from error
 
 
 def find_images(
@@ -114,11 +230,11 @@ def find_images(
     ConfigError
         The encoder does not accept these settings.
     """
-    check_encoder(settings.encoder)
-    request = RecordQuery(
+    encoders.check_encoder(settings.encoder)
+    request = cache.RecordQuery(
         data_type,
         str(root),
-        resolve(settings.encoder),
+        encoders.resolve(settings.encoder),
         options,
     )
     folder = Path(settings.cache).expanduser()
@@ -141,15 +257,15 @@ class Encoding:
     """Embeds the images of a data set, by way of the cache."""
 
     folder: Path
-    request: RecordQuery
+    request: cache.RecordQuery
     settings: EncodingSettings
     images: ImageDataSet
     extracted: int = 0
     seconds: float = 0.0
 
     def __post_init__(self):
-        self._known = read_record(record_path(self.folder, self.request))
-        self._stamp = encoder_stamp(self.settings.encoder)
+        self._known = cache.read_record(cache.record_path(self.folder, self.request))
+        self._stamp = encoders.encoder_stamp(self.settings.encoder)
         self._processes = Processes()
 
     def run(self) -> Encoded:
@@ -165,13 +281,12 @@ class Encoding:
         domains, records = {}, []
         with self._processes:
             for domain in self.images.domains:
-                train, train_record = self._embed(domain.name, "train", domain.train)
-                test = test_record = None
-                if domain.test is not None:
-                    test, test_record = self._embed(domain.name, "test", domain.test)
-                domains[domain.name] = train, test
-                records.append(DomainRecord(domain.name, train_record, test_record))
-        record = Record(
+                name = domain.name
+                train, of_train = self._embed(name, "train", domain.train)
+                test, of_test = self._embed(name, "test", domain.test)
+                domains[name] = train, test
+                records.append(cache.DomainRecord(name, of_train, of_test))
+        record = cache.Record(
             request=self.request.without_root(),
             root=self.request.root,
             name=self.images.name,
@@ -213,43 +328,32 @@ class Encoding:
         missing = sum(self._entry(*part)[1].missing(part[2]) for part in parts)
         return Pending(missing, total, here) if missing else None
 
-    def _entry(self, domain: str, split: str, images: Images) -> tuple[str, Entry]:
+    def _entry(
+        self, domain: str, split: str, images: Images
+    ) -> tuple[str, cache.Entry]:
         """The path of an entry inside the cache folder, and the entry itself."""
         where = self.images.name, domain, split
-        key = content_key(self._identity, where, images)
-        file = entry_file(self._identity, where, key)
-        return file, Entry(self.folder / file, key, domain, split)
+        key = cache.content_key(self._identity, where, images)
+        file = cache.entry_file(self._identity, where, key)
+        return file, cache.Entry(self.folder / file, key, domain, split)
 
     def _embed(
-        self, domain: str, split: str, images: Images
-    ) -> tuple[Embeddings, SplitRecord]:
-        try:
-            return self._embed_all(domain, split, images)
-        except UnreadableError as error:
-            what = f"'{domain}' ({split})"
-            how = self.settings.extraction
-            raise unreadable(images, what, how, error) from error
-
-    def _embed_all(
-        self, domain: str, split: str, images: Images
-    ) -> tuple[Embeddings, SplitRecord]:
+        self, domain: str, split: str, images: Images | None
+    ) -> tuple[Embeddings | None, cache.SplitRecord | None]:
+        if images is None:
+            return None, None
         settings = self.settings
         file, entry = self._entry(domain, split, images)
         features = entry.read_if_whole()
         if features is None:
             self._say_if_stale(domain, split, file)
-            warn_of_dark_grey(images, f"{domain} ({split})", settings.encoder.grey_bits)
-            made = entry.fill(
-                images,
-                self._encoder,
-                settings.extraction,
-                self._processes,
-            )
+            warn_of_dark_grey(images, entry.what, settings.encoder.grey_bits)
+            how = settings.extraction
+            made = entry.fill(images, self._encoder, how, self._processes)
             features = made.features
-
             self.extracted += made.rows
             self.seconds += made.seconds
-        return features, SplitRecord(file, entry.key, len(features))
+        return features, cache.SplitRecord(file, entry.key, len(features))
 
     def _say_if_stale(self, domain: str, split: str, file: str) -> None:
         before = self._known.files().get((domain, split)) if self._known else None
@@ -280,16 +384,18 @@ class Encoding:
         trusted = self._known is not None and self._identity is self._known.identity
         return self._known.encoder if trusted else self._encoder.name
 
-    def _is_known_encoder(self, known: Record) -> bool:
+    def _is_known_encoder(self, known: cache.Record) -> bool:
         now, then = self._stamp, known.stamp
         if now is None or then is None:
             return False
         return now == then or ("weights" in now and now["weights"] is None)
 
     @cached_property
-    def _encoder(self) -> Encoder:
-        device = pick_device(self.settings.device)
-        encoder = build_encoder(self.settings.encoder, device, self.images.grey)
+    def _encoder(self) -> encoders.Encoder:
+        device = encoders.pick_device(self.settings.device)
+        encoder = encoders.build_encoder(
+            self.settings.encoder, device, self.images.grey
+        )
         logger.info("encoder: %s, D = %d, on %s", encoder.name, encoder.dim, device)
         if "_identity" in self.__dict__ and encoder.identity != self._identity:
             raise ConfigError(
@@ -299,11 +405,11 @@ class Encoding:
             )
         return encoder
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: cache.Record) -> None:
         if record == self._known:
             return
         try:
-            write_record(self.folder, self.request, record)
+            cache.write_record(self.folder, self.request, record)
         except ConfigError as error:
             # The features can be used without the record, e.g. from a read-only medium.
             logger.warning("%s", error)

@@ -8,20 +8,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.machine import start_method, torch_threads, usable_cores
 from federatedscope_ggeur.printable import Lines, get_logger
 
-from .decoding import ImagePreparation, batch_of
+from .decoding import ImagePreparation, decoded
 from .encoders import Encoder
 from .images.files import largest_grey
 from .images.layout import Images, Loader, shown
@@ -36,8 +35,11 @@ _CHUNK = 16
 _AHEAD = 2
 
 
-class UnreadableError(DataError):
-    """An image that cannot be loaded."""
+@dataclass(frozen=True)
+class Unreadable:
+    """Stands for an image that cannot be loaded, with the reason."""
+
+    message: str
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,14 @@ def extract(
     settings: ExtractionSettings,
     first: int = 0,
     processes: Processes | None = None,
+    what: str = "",
 ) -> Iterator[Tensor]:
     """Yield features of `images` from row `first` on, in order, batch by batch.
 
     The same images give the same features up to rounding, whatever `settings` and
     `first` are. The bits are the same on the same device if ``batch_size`` is the same
     and `first` is a multiple of it. `processes` decode; by default, some of its own.
+    `what` names the images for messages.
 
     Yields
     ------
@@ -81,55 +85,77 @@ def extract(
 
     Raises
     ------
-    UnreadableError
-        An image cannot be read.
     DataError
-        The features of an image are not finite. The error names the image's key.
+        Images cannot be read. The error counts them; none of the images behind the
+        first one is embedded. Or the features of an image are not finite. The error
+        names the image's key.
     ConfigError
         The features have another length than the encoder's `dim`, or a worker process
         died.
     """
-    join = list if encoder.decode == "gpu" else partial(_joined, encoder.device)
-    prepare = ImagePreparation.of(encoder)
-    batches = _loaded(images, prepare, join, settings, first, processes=processes)
+    batches = prepared(encoder, images, settings, first, processes)
     waiting: deque[tuple[int, Callable[[], Tensor]]] = deque()
+    bad: dict[int, str] = {}
+    row = first
     with torch_threads(settings.num_threads or usable_cores()), closing(batches):
         for batch in batches:
-            if encoder.decode == "gpu":
-                batch = _decoded(encoder, images, first, batch)
-            waiting.append((first, _fetched(encoder.encode(batch))))
-            first += len(batch)
+            if isinstance(batch, list):
+                numbered = enumerate(batch, row)
+                bad |= {k: b.message for k, b in numbered if isinstance(b, Unreadable)}
+            elif not bad:
+                waiting.append((row, _fetched(encoder.encode(batch))))
+            row += len(batch)
             # A GPU computes this batch while the one before is taken from it.
             if len(waiting) > 1:
                 yield _checked(*waiting.popleft(), encoder, images)
         if waiting:
             yield _checked(*waiting.popleft(), encoder, images)
+    if bad:
+        raise _unreadable(images, what, bad)
 
 
-def _joined(device: torch.device, samples: list[Tensor]) -> Tensor:
-    """One batch of `samples`, in memory from which a GPU takes it without a wait."""
+def prepared(
+    encoder: Encoder,
+    images: Images,
+    settings: ExtractionSettings,
+    first: int = 0,
+    processes: Processes | None = None,
+) -> Generator[Tensor | list, None, None]:
+    """Yield batches of images for `encoder.encode`, from row `first` on, in order.
+
+    A batch with images that cannot be loaded is a list: an `Unreadable` stands in the
+    place of each. The rest is as for `extract`.
+    """
+    on_gpu = encoder.decode == "gpu"
+    chunk = _Chunk(images.load, images.keys, ImagePreparation.of(encoder))
+    by_pillow = replace(chunk, convert=lambda load, row: encoder.preprocess(load(row)))
+    join = list if on_gpu else partial(_joined, encoder.device)
+    with closing(_loaded(chunk, join, settings, first, processes)) as batches:
+        for batch in batches:
+            if on_gpu:
+                again = partial(_again, by_pillow, first)
+                batch = _joined(encoder.device, decoded(encoder, batch, again))
+            yield batch
+            first += len(batch)
+
+
+def _again(chunk: _Chunk, first: int, row: int) -> Tensor | Unreadable:
+    return chunk.converted(first + row)
+
+
+def _joined(device: torch.device, samples: list) -> Tensor | list:
+    """One batch of `samples`, in memory from which a GPU takes it without a wait.
+
+    It is a list if some images cannot be loaded.
+    """
+    if any(isinstance(sample, Unreadable) for sample in samples):
+        return samples
+    if any(sample.device.type == "cuda" for sample in samples):
+        return torch.stack([sample.to(device) for sample in samples])
     size = len(samples), *samples[0].shape
     on_gpu = device.type == "cuda"
     whole = torch.empty(size, dtype=samples[0].dtype, pin_memory=on_gpu)
     return torch.stack(samples, out=whole)
-
-
-def _decoded(
-    encoder: Encoder, images: Images, first: int, samples: list[Tensor]
-) -> Tensor:
-    """One batch of `samples` that may be bytes of JPEG files, on the encoder's device.
-
-    The images are those from row `first` on.
-    """
-
-    def again(row: int) -> Tensor:
-        by_pillow = partial(_applied, encoder.preprocess)
-        found = _Chunk(images.load, images.keys, by_pillow).converted(first + row)
-        if isinstance(found, _Failure):
-            raise UnreadableError(found.message)
-        return found
-
-    return batch_of(encoder, samples, again)
 
 
 def _fetched(features: Tensor) -> Callable[[], Tensor]:
@@ -147,26 +173,6 @@ def _fetched(features: Tensor) -> Callable[[], Tensor]:
         return here.clone()
 
     return fetch
-
-
-def unreadable_rows(images: Images, settings: ExtractionSettings) -> dict[int, str]:
-    """The row numbers of images that cannot be loaded, each with the reason."""
-    found, first = {}, 0
-    convert = partial(_applied, _nothing)
-    for batch in _loaded(images, convert, list, settings, fails=False):
-        for row, sample in enumerate(batch, first):
-            if isinstance(sample, _Failure):
-                found[row] = sample.message
-        first += len(batch)
-    return found
-
-
-def _applied(function: Callable[[Image.Image], T], load: Loader, row: int) -> T:
-    return function(load(row))
-
-
-def _nothing(image: Image.Image) -> None:
-    """Drop an image that could be loaded."""
 
 
 def _checked(
@@ -189,15 +195,8 @@ def _checked(
 
 
 @dataclass(frozen=True)
-class _Failure:
-    """The message of an error in a worker process."""
-
-    message: str
-
-
-@dataclass(frozen=True)
 class _Chunk:
-    """Loads and converts the images of some rows. An error becomes a `_Failure`."""
+    """Loads and converts images of some rows. An error becomes an `Unreadable`."""
 
     load: Loader
     keys: Sequence[str]
@@ -210,10 +209,10 @@ class _Chunk:
         try:
             return self.convert(self.load, row)
         except DataError as error:
-            return _Failure(str(error))
+            return Unreadable(str(error))
         except Exception as error:  # decoders raise many kinds
             key = self.keys[row]
-            return _Failure(f"image '{key}': {type(error).__name__}: {error}")
+            return Unreadable(f"image '{key}': {type(error).__name__}: {error}")
 
 
 def _as_arrays(chunk: _Chunk, rows: Sequence[int]) -> list:
@@ -227,40 +226,32 @@ def _as_arrays(chunk: _Chunk, rows: Sequence[int]) -> list:
 
 
 def _loaded(
-    images: Images,
-    convert: Callable[[Loader, int], Any],
+    chunk: _Chunk,
     join: Callable[[list], T],
     settings: ExtractionSettings,
-    first: int = 0,
-    fails: bool = True,
-    processes: Processes | None = None,
-) -> Iterator[T]:
-    """Yield batches of rows, in order: loaded, converted and joined.
-
-    An unreadable image is an error if `fails`. Otherwise the batch holds a `_Failure`
-    in its place.
-    """
-    prepare = getattr(images.load, "prepare", None)
+    first: int,
+    processes: Processes | None,
+) -> Generator[T, None, None]:
+    """Yield batches of rows, in order: loaded, converted and joined."""
+    prepare = getattr(chunk.load, "prepare", None)
     if prepare is not None:
         prepare()  # once here, so that no forked process has to do it
-    size = settings.batch_size
+    size, number = settings.batch_size, len(chunk.keys)
     together = min(_CHUNK, -(-size // 4))
-    starts = [
-        (row, min(row + together, batch + size, len(images)))
-        for batch in range(first, len(images), size)
-        for row in range(batch, min(batch + size, len(images)), together)
+    tasks = [
+        range(row, min(row + together, batch + size, number))
+        for batch in range(first, number, size)
+        for row in range(batch, min(batch + size, number), together)
     ]
-    tasks = [range(*ends) for ends in starts]
-    chunk = _Chunk(images.load, images.keys, convert)
     workers = _workers(chunk, settings, len(tasks))
     if not workers:
-        yield from _batches(map(chunk, tasks), size, join, fails)
+        yield from _batches(map(chunk, tasks), size, join)
         return
     own = Processes() if processes is None else None
     try:
         function = partial(_as_arrays, chunk)
         parts = (processes or own).run(function, tasks, workers, prepare is not None)
-        yield from ahead(_batches(parts, size, join, fails), _AHEAD)
+        yield from ahead(_batches(parts, size, join), _AHEAD)
     except ProcessDied as error:
         raise ConfigError(
             "a process that decodes images died before it was done. It may have lacked "
@@ -273,16 +264,15 @@ def _loaded(
 
 
 def _batches(
-    parts: Iterator[list], size: int, join: Callable[[list], T], fails: bool
+    parts: Iterator[list], size: int, join: Callable[[list], T]
 ) -> Generator[T, None, None]:
     """Join the samples of `parts` into batches of `size`."""
     batch: list = []
     for part in parts:
-        for sample in part:
-            if fails and isinstance(sample, _Failure):
-                raise UnreadableError(sample.message)
-            is_array = isinstance(sample, np.ndarray)
-            batch.append(torch.from_numpy(sample) if is_array else sample)
+        arrays = (isinstance(sample, np.ndarray) for sample in part)
+        batch += [
+            torch.from_numpy(s) if is_one else s for s, is_one in zip(part, arrays)
+        ]
         if len(batch) == size:
             yield join(batch)
             batch = []
@@ -294,6 +284,8 @@ def _workers(chunk: _Chunk, settings: ExtractionSettings, tasks: int) -> int:
     asked = settings.num_workers
     if asked is None and start_method() == "spawn" and not is_picklable(chunk):
         return 0
+    if asked is None and tasks == 1:  # to start a process would take longer
+        return 0
     wanted = min(usable_cores(), _MOST_WORKERS) if asked is None else asked
     return min(wanted, tasks)
 
@@ -304,21 +296,13 @@ logger = get_logger(__name__)
 _READ = 50
 
 
-def unreadable(
-    images: Images, what: str, settings: ExtractionSettings, first: DataError
-) -> DataError:
-    """The error that counts the images of `what` that cannot be loaded.
-
-    It names the first few of them. It is the `first` error if all can be loaded.
-    """
-    bad = unreadable_rows(images, settings)
-    if not bad:  # something else is wrong
-        return first
+def _unreadable(images: Images, what: str, bad: dict[int, str]) -> DataError:
+    """The error that counts the images that cannot be loaded, and names the first."""
     lines = [next(iter(bad.values()))]
     if len(bad) > 1:
         keys = [images.keys[row] for row in bad]
-        count = f"{len(bad)} of {len(images)} images of {what} cannot be loaded"
-        lines.append(f"{count}: {shown(keys)}.")
+        count = f"{len(bad)} of {len(images)} images{what and f' of {what}'} "
+        lines.append(f"{count}cannot be loaded: {shown(keys)}.")
     if len(bad) < len(images):
         lines.append("To go on without these images, move them elsewhere")
     return DataError(Lines(lines))

@@ -20,8 +20,22 @@ logger = get_logger(__name__)
 NAMES, POSITIONS = "names", "positions"
 #: The number of classes that whole numbers may name.
 _MOST_CLASSES = 100_000
+#: The kinds of entries that may be labels, see `kind_of_entry`.
+_KINDS = ("text", "bytes", "truth value", "number")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_INT64 = np.iinfo(np.int64)
+
+
+def first_of(bad: Any) -> int | None:
+    """The first place where the mask `bad` [n] is True; None if it is nowhere."""
+    return int(bad.nonzero()[0][0]) if bad.any() else None
+
+
+def refuse_negative(name: str, column: Any, where: str) -> None:
+    if (row := first_of(column < 0)) is not None:
+        raise DataError(
+            f"{where}: '{name}' holds the negative {name[:-1]} {int(column[row])} in "
+            f"row {row}. {name.capitalize()} must be 0 or more."
+        )
 
 
 def as_array(values: Any, where: str = "") -> np.ndarray:
@@ -38,10 +52,9 @@ def as_array(values: Any, where: str = "") -> np.ndarray:
             values = values.float()
     if isinstance(values, np.ma.MaskedArray):
         masked = np.ma.getmaskarray(values).reshape(len(values), -1).any(axis=1)
-        if masked.any():
+        if (row := first_of(masked)) is not None:
             raise DataError(
-                f"{where}: row {int(masked.argmax())} has a masked entry. Fill in or "
-                "remove such rows."
+                f"{where}: row {row} has a masked entry. Fill in or remove such rows."
             )
         values = values.data
     try:
@@ -101,21 +114,15 @@ def whole_numbers(name: str, array: np.ndarray, where: str) -> np.ndarray:
             "Number them from 0."
         )
     flat = array.reshape(-1)
-    if array.dtype.kind == "f":
-        bad = ~(np.isfinite(flat) & (flat == np.round(flat)))
-        if bad.any():
-            row = int(bad.argmax())
-            raise DataError(
-                f"{where}: '{name}' must hold whole numbers, but row {row} is "
-                f"{flat[row]}. Number them from 0."
-            )
-        bad = abs(flat) >= 2.0**63
-    else:
-        bad = (
-            flat.astype(np.int64) < 0 if array.dtype.kind == "u" else flat < _INT64.min
+    is_whole = np.isfinite(flat) & (flat == np.round(flat))
+    if (row := first_of(~is_whole)) is not None:
+        raise DataError(
+            f"{where}: '{name}' must hold whole numbers, but row {row} is {flat[row]}. "
+            "Number them from 0."
         )
-    if bad.any():
-        row = int(bad.argmax())
+    is_float = array.dtype.kind == "f"
+    large = abs(flat) >= 2.0**63 if is_float else flat.astype(np.int64) != flat
+    if (row := first_of(large)) is not None:
         raise DataError(
             f"{where}: '{name}' ({array.dtype}) holds {flat[row]} in row {row}, which "
             "is too large for int64. Number them from 0."
@@ -125,10 +132,11 @@ def whole_numbers(name: str, array: np.ndarray, where: str) -> np.ndarray:
 
 def _of_objects(array: np.ndarray, where: str) -> np.ndarray:
     """Objects of one type as an array of that type."""
-    kinds = [_kind(entry) for entry in array]
+    kinds = [kind_of_entry(entry) for entry in array]
     for row, kind in enumerate(kinds):
-        if not kind or kind != kinds[0]:
-            problem = "is no label" if not kind else f"is no {kinds[0]} like row 0"
+        if kind not in _KINDS or kind != kinds[0]:
+            known = kind in _KINDS
+            problem = f"is no {kinds[0]} like row 0" if known else "is no label"
             _refuse_row(np.arange(len(array)) == row, array, where, problem)
     if kinds and kinds[0] == "bytes":
         return _decoded(array.tolist(), where)
@@ -138,13 +146,15 @@ def _of_objects(array: np.ndarray, where: str) -> np.ndarray:
         raise DataError(f"{where}: 'labels' cannot be read: {error}") from None
 
 
-def _kind(entry: object) -> str:
-    """The type of a label; "" if it is none."""
-    if isinstance(entry, (str, bytes)):
-        return "bytes" if isinstance(entry, bytes) else "text"
+def kind_of_entry(entry: object) -> str:
+    """What an entry can be compared with; "" if it is missing."""
+    if entry is None or entry != entry:
+        return ""
     if isinstance(entry, (bool, np.bool_)):
         return "truth value"
-    return "number" if isinstance(entry, Real) and entry == entry else ""
+    if isinstance(entry, Real):
+        return "number"
+    return {str: "text", bytes: "bytes"}.get(type(entry), type(entry).__name__)
 
 
 def _decoded(labels: Sequence[bytes], where: str) -> np.ndarray:
@@ -161,8 +171,7 @@ def _decoded(labels: Sequence[bytes], where: str) -> np.ndarray:
 
 
 def _refuse_row(bad: np.ndarray, labels: np.ndarray, where: str, problem: str) -> None:
-    if bad.any():
-        row = int(bad.argmax())
+    if (row := first_of(bad)) is not None:
         (label,) = labels[[row]].tolist()
         raise DataError(
             f"{where}: 'labels' must hold whole numbers or names, but row {row}, "
@@ -231,20 +240,11 @@ def classes_of(
     if named is not None:
         return tuple(named), NAMES if texts else POSITIONS
     for source in numbers:
-        _refuse_negative(parts[source], source)
+        refuse_negative("labels", parts[source], source)
     held = np.unique(np.concatenate([np.unique(part) for part in parts.values()]))
     if numbers:
         _check_class_numbers(held, where)
     return in_order(map(str, held.tolist())), NAMES
-
-
-def _refuse_negative(labels: np.ndarray, where: str) -> None:
-    if (labels < 0).any():
-        row = int((labels < 0).argmax())
-        raise DataError(
-            f"{where}: 'labels' holds the negative label {labels[row]} in row {row}. "
-            "Labels must be 0 or more."
-        )
 
 
 def _check_class_numbers(held: np.ndarray, where: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from .clients import SPLITS, ClientData, ClientRanges, all_rows, held_lazily, he
 from .embeddings import DataSet, Domain, Embeddings, check_alike
 from .encoders import EncoderSettings
 from .labels import POSITIONS, as_array, checked_names, classes_of, numbered
-from .rows import NOT_KNOWN, Given, Rows
+from .rows import NOT_KNOWN, Given, Rows, column_of, mask_of, weights_of
 from .splitters import Task, divide, read_arguments
 from .torch_datasets import embed_datasets
 
@@ -137,14 +136,13 @@ class FederatedData:
         rows = Embeddings.of_rows(rows_in, codes, ALL, copy=False)
         n = len(rows)
         if weights is not None:
-            rows = rows.weighted(_weights(weights, n))
+            rows = rows.weighted(weights_of(weights, n))
         client_of = column_of("clients", clients, n, 1)
         domain_of = column_of("domains", domains, n, ALL)
-        is_test = _mask("test", test, n)
-        is_val = _mask("validation", validation, n)
-        both = is_test & is_val
-        if both.any():
-            row = int(both.argmax())
+        is_test = mask_of("test", test, n)
+        is_val = mask_of("validation", validation, n)
+        if (is_test & is_val).any():
+            row = int((is_test & is_val).argmax())
             raise DataError(
                 f"row {row} is both a test and a validation row; make it one of them."
             )
@@ -345,76 +343,6 @@ def _row_hashes(parts: Sequence[Embeddings]) -> np.ndarray:
     """A hash of each row: int64 array. It differs from process to process."""
     hashes = (hash(row.tobytes()) for part in parts for row in part.features.numpy())
     return np.fromiter(hashes, np.int64)
-
-
-def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
-    """`values` as an array with one entry for each row; `default` in all if None."""
-    if values is None:
-        return np.full(rows, default)
-    column = as_array(values, name)
-    if column.dtype.kind == "S":
-        column = np.char.decode(column, "utf-8", "backslashreplace")
-    if column.shape != (rows,):
-        raise DataError(
-            f"{name}: must be of shape ({rows},), one entry a row, got {column.shape}"
-        )
-    _check_entries(name, column)
-    return column
-
-
-def _check_entries(name: str, column: np.ndarray) -> None:
-    """Refuse missing entries, and entries of several types: they have no order."""
-    if column.dtype.kind == "O":
-        kinds = [_kind(entry) for entry in column]
-        wrong = [row for row, kind in enumerate(kinds) if kind != kinds[0] or not kind]
-    else:
-        wrong = np.flatnonzero(column != column).tolist()  # NaN and NaT
-    if wrong:
-        (entry,) = column[wrong[:1]].tolist()
-        raise DataError(
-            f"{name}: row {wrong[0]} has {shown(entry)}. Give every row an entry, all "
-            "of one type."
-        )
-
-
-def _kind(entry: object) -> str:
-    """What an entry can be ordered with; "" if it is missing."""
-    if isinstance(entry, Number):
-        return "" if entry != entry else "number"
-    return "" if entry is None else type(entry).__name__
-
-
-def _mask(name: str, values: Any, rows: int) -> np.ndarray:
-    column = column_of(name, values, rows, False)
-    if column.dtype.kind != "b":
-        raise DataError(
-            f"{name}: must be True or False for each row, but has dtype {column.dtype}"
-        )
-    return column
-
-
-#: As many rows as a message may tell.
-_MOST_WEIGHT = 2.0**40
-
-
-def _weights(values: Any, rows: int) -> torch.Tensor:
-    column = column_of("weights", values, rows, 1)
-    if column.dtype.kind not in "biuf":
-        raise DataError(f"weights: must be numbers, but have dtype {column.dtype}")
-    found = torch.from_numpy(column.astype("float64"))
-    bad = ~(torch.isfinite(found) & (found > 0))
-    if bad.any():
-        row = int(bad.nonzero()[0, 0])
-        raise DataError(
-            f"weights: row {row} has {float(found[row]):g}. Weights must be positive "
-            "and finite."
-        )
-    if found.sum() > _MOST_WEIGHT:
-        raise DataError(
-            f"weights: all weights sum to {float(found.sum()):g}, more than "
-            f"{_MOST_WEIGHT:g}. Scale them, for instance to the mean 1."
-        )
-    return found
 
 
 def _refuse_domains(client: object, domains: np.ndarray) -> None:

@@ -6,12 +6,12 @@ import multiprocessing
 import os
 import pickle
 import signal
-import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from queue import Queue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -184,42 +184,18 @@ def _received(pipe: Connection) -> tuple[int, Any]:
     return index, pickle.loads(data, buffers=buffers)
 
 
-class _End(NamedTuple):
-    """Stands after the last item; with the error, if there was one."""
-
-    error: BaseException | None = None
+_END = object()
 
 
 def ahead(items: Generator[T, None, None], depth: int) -> Iterator[T]:
     """Yield `items`, which a thread makes up to `depth` items ahead."""
-    made: Queue[T | _End] = Queue()
-    room, stopped = threading.Semaphore(depth), threading.Event()
-
-    def make() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        made = deque(pool.submit(next, items, _END) for _ in range(depth + 1))
         try:
-            with closing(items):
-                for item in items:
-                    room.acquire()
-                    if stopped.is_set():
-                        return
-                    made.put(item)
-            made.put(_End())
-        except BaseException as error:  # it is raised where the items are used
-            made.put(_End(error))
-
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
-    try:
-        while True:
-            item = made.get()
-            if not isinstance(item, _End):
-                room.release()
-                yield item
-            elif item.error is None:
-                return
-            else:
-                raise item.error
-    finally:
-        stopped.set()
-        room.release()
-        thread.join()
+            while (item := made.popleft().result()) is not _END:
+                made.append(pool.submit(next, items, _END))
+                yield item  # type: ignore[misc]
+        finally:
+            for one in made:
+                one.cancel()
+            pool.submit(items.close)

@@ -10,8 +10,7 @@ from federatedscope_ggeur.settings import Key, Registry, check_returned
 from federatedscope_ggeur.settings.registry import filled_in, registered
 
 from .embeddings import DataSet
-from .encoded import Encoded
-from .encoding import Encoding, EncodingSettings, Pending, encoded, find_images
+from .encoding import Encoded, Encoding, EncodingSettings, Pending, encoded, find_images
 from .images import IMAGE_READERS
 from .images.layout import ImageReader
 from .split import check_splits

@@ -17,7 +17,14 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import DataError, listed, shown
 
-from .labels import as_array, checked_names, read_labels, whole_numbers
+from .labels import (
+    as_array,
+    checked_names,
+    first_of,
+    kind_of_entry,
+    read_labels,
+    whole_numbers,
+)
 
 ROW_FILES = (".npz", ".npy", ".csv")
 #: The titles of the column of labels in a csv file.
@@ -189,8 +196,7 @@ class Rows:
         if self.labels.dtype.kind == "U":
             return self.labels
         bad = (self.labels < 0) | (self.labels >= len(self.class_names))
-        if bad.any():
-            row = int(bad.argmax())
+        if (row := first_of(bad)) is not None:
             raise DataError(
                 f"{self.where}: label {self.labels[row]} in row {row} is no place in "
                 f"the file's own 'class_names', which has {len(self.class_names)} names"
@@ -349,6 +355,64 @@ def check_shapes(features: Any, labels: Any, where: str) -> None:
         )
 
 
+def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
+    """`values` as an array with one entry for each row; `default` in all if None."""
+    if values is None:
+        return np.full(rows, default)
+    column = as_array(values, name)
+    if column.dtype.kind == "S":
+        column = np.char.decode(column, "utf-8", "backslashreplace")
+    if column.shape != (rows,):
+        raise DataError(
+            f"{name}: must be of shape ({rows},), one entry a row, got {column.shape}"
+        )
+    wrong = column != column  # NaN and NaT
+    if column.dtype.kind == "O":
+        kinds = [kind_of_entry(entry) for entry in column]
+        wrong = np.array([not kind or kind != kinds[0] for kind in kinds])
+    if (row := first_of(wrong)) is not None:
+        (entry,) = column[[row]].tolist()
+        raise DataError(
+            f"{name}: row {row} has {shown(entry)}. Give every row an entry, all of "
+            "one type."
+        )
+    return column
+
+
+def mask_of(name: str, values: Any, rows: int) -> np.ndarray:
+    """`values` as truth values, one for each row; False in all if None."""
+    column = column_of(name, values, rows, False)
+    if column.dtype.kind != "b":
+        raise DataError(
+            f"{name}: must be True or False for each row, but has dtype {column.dtype}"
+        )
+    return column
+
+
+#: As many rows as a message may tell.
+_MOST_WEIGHT = 2.0**40
+
+
+def weights_of(values: Any, rows: int) -> Tensor:
+    """What each row counts for: positive numbers, float64 of shape [n]."""
+    column = column_of("weights", values, rows, 1)
+    if column.dtype.kind not in "biuf":
+        raise DataError(f"weights: must be numbers, but have dtype {column.dtype}")
+    found = torch.from_numpy(column.astype("float64"))
+    bad = ~(torch.isfinite(found) & (found > 0)).numpy()
+    if (row := first_of(bad)) is not None:
+        raise DataError(
+            f"weights: row {row} has {found[row]:g}. Weights must be positive and "
+            "finite."
+        )
+    if found.sum() > _MOST_WEIGHT:
+        raise DataError(
+            f"weights: all weights sum to {float(found.sum()):g}, more than "
+            f"{_MOST_WEIGHT:g}. Scale them, for instance to the mean 1."
+        )
+    return found
+
+
 def _numbers(array: np.ndarray, titles: Sequence[str] | None, where: str) -> np.ndarray:
     """`array` with a dtype of numbers; columns of data frames may hold objects."""
     if array.dtype.kind == "O":
@@ -383,11 +447,10 @@ def _as_float32(features: np.ndarray, where: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(features, dtype=np.float32)
     bad = (np.isinf(cast) & np.isfinite(features)).any(axis=1)
-    if bad.any():
+    if (row := first_of(bad)) is not None:
         raise DataError(
             f"{where}: 'features' ({features.dtype}) holds values too large for "
-            f"float32; the first such row is {int(bad.argmax())}. Scale the "
-            "embeddings down."
+            f"float32; the first such row is {row}. Scale the embeddings down."
         )
     return cast
 

@@ -12,9 +12,8 @@ from PIL import Image
 
 from federatedscope_ggeur.errors import ConfigError, DataError, shown
 
-from .encoded import Encoded
 from .encoders import EncoderSettings
-from .encoding import EncodingSettings, encoded, find_images
+from .encoding import Encoded, EncodingSettings, encoded, find_images
 from .images.layout import ImageDataSet, ImageDomain, Images
 from .labels import checked_names
 

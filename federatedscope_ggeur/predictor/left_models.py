@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from federatedscope_ggeur import models, reporting
 from federatedscope_ggeur.cfg_ggeur.foreign import config_left
 from federatedscope_ggeur.cfg_ggeur.run_settings import scored_settings
 from federatedscope_ggeur.cfg_ggeur.transform import expected_rows
@@ -21,24 +22,7 @@ from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import check_regular
 from federatedscope_ggeur.machine import plain_torch
-from federatedscope_ggeur.models import (
-    OF_HEAD,
-    Model,
-    OwnModels,
-    build_model,
-    head_bytes,
-    own_bytes,
-)
-from federatedscope_ggeur.reporting import (
-    HEAD_FILE,
-    OWN_FOLDER,
-    RESULTS_FILE,
-    Results,
-    numbers_of_rows,
-    own_file,
-    read_results,
-    write_left,
-)
+from federatedscope_ggeur.reporting import HEAD_FILE, OWN_FOLDER, RESULTS_FILE, Results
 
 Tensors = Mapping[str, Tensor]
 
@@ -79,7 +63,7 @@ class LeftModels:
         if (self.folder / HEAD_FILE).is_file() or not self.must_say:
             self._head = self._read(self.folder / HEAD_FILE)[0]
 
-    def on(self, dim: int) -> OwnModels:
+    def on(self, dim: int) -> models.OwnModels:
         """The models for rows of `dim` dimensions.
 
         A client's own model is read from its file when it is used.
@@ -92,7 +76,7 @@ class LeftModels:
             The global model does not fit the run's settings.
         """
         settings = scored_settings(config_left(self.results))
-        model = build_model(dim, len(self.results.class_names), settings)
+        model = models.build_model(dim, len(self.results.class_names), settings)
         if self._head is not None:
             try:
                 model.load_state_dict(self._head)
@@ -105,7 +89,7 @@ class LeftModels:
                     + " ".join(str(error).split())
                 )
                 raise DataError(f"{self.folder / HEAD_FILE}: {problem}") from error
-        return OwnModels(model.eval(), _OwnFiles(self), self._head is not None)
+        return models.OwnModels(model.eval(), _OwnFiles(self), self._head is not None)
 
     @property
     def expected(self) -> Expected:
@@ -135,7 +119,7 @@ class LeftModels:
         return replace(
             self.results,
             model=left.model if left.shared else None,
-            own_models=OwnModels(left.model, own, left.shared) if own else None,
+            own_models=models.OwnModels(left.model, own, left.shared) if own else None,
             prepare=expected.take,
         )
 
@@ -150,19 +134,18 @@ class LeftModels:
         DataError
             `clients` is wrong, or a client's model is not in the folder.
         """
+        known, shared = self.results.clients, self._head is not None
         if clients is None and not self.must_say:
             return torch.zeros(rows, dtype=torch.int64)
-        known, shared = self.results.clients, self._head is not None
-        found = torch.from_numpy(numbers_of_rows(clients, rows, known, shared, name))
+        found = reporting.numbers_of_rows(clients, rows, known, shared, name)
         if not self.has_own:
-            return torch.zeros_like(found)
-        for number in found.unique().tolist():
-            if number:
-                self._own_file(number, name)
-        return found
+            return torch.zeros(rows, dtype=torch.int64)
+        for number in filter(None, set(found.tolist())):
+            self._own_file(number, name)
+        return torch.from_numpy(found)
 
     def _own_file(self, number: int, name: str = "clients") -> Path:
-        path = own_file(self.folder, number)
+        path = reporting.own_file(self.folder, number)
         if not path.is_file():
             raise DataError(
                 f"{name}: client {number}'s own model is not in '{self.folder}'. "
@@ -188,7 +171,7 @@ class LeftModels:
                 "was it renamed?"
             )
         digest = None if self._head is None else sha256_file(head)
-        if metadata.get(OF_HEAD) != digest:
+        if metadata.get(models.OF_HEAD) != digest:
             raise _of_two_runs(path, HEAD_FILE)
         return tensors
 
@@ -210,14 +193,14 @@ def write_with_models(folder: str | Path, results: Results) -> None:
         A file cannot be written.
     """
     about = results.class_names, results.encoder
-    head = None if results.model is None else head_bytes(results.model, *about)
+    head = None if results.model is None else models.head_bytes(results.model, *about)
     tensors = {} if results.own_models is None else results.own_models.tensors
-    holders = [info for info in results.clients if info.number in tensors]
     own = (
-        (k.number, own_bytes(tensors[k.number], k.number, k.domain, head, *about))
-        for k in holders
+        (k.number, models.own_bytes(tensor, k.number, k.domain, head, *about))
+        for k in results.clients
+        if (tensor := tensors.get(k.number)) is not None
     )
-    write_left(folder, results, head, own)
+    reporting.write_left(folder, results, head, own)
 
 
 class _OwnFiles(Mapping):
@@ -263,7 +246,7 @@ def _read_results(folder: Path) -> Results:
             "the run printed at its start (outdir/expname); the run must have finished "
             "at least one round."
         )
-    results = read_results(folder)
+    results = reporting.read_results(folder)
     if results.final.scored == "global" and not (folder / HEAD_FILE).is_file():
         raise ConfigError(
             f"--run: '{folder}' holds no {HEAD_FILE}, which was removed, so the run "
@@ -272,7 +255,7 @@ def _read_results(folder: Path) -> Results:
     return results
 
 
-def _width_of(held: Tensors, model: Model, dim: int) -> int | None:
+def _width_of(held: Tensors, model: models.Model, dim: int) -> int | None:
     """The columns of the rows that a head takes; None if the head differs in more.
 
     `model` is the model for rows of `dim` columns.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,7 @@ import torch
 from torch import Tensor
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur import all_keys
-from federatedscope_ggeur.cfg_ggeur.foreign import (
-    check_places,
-    config_left,
-    downloads_if,
-    places_of_encoder,
-)
+from federatedscope_ggeur.cfg_ggeur import all_keys, foreign
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
 from federatedscope_ggeur.data import (
@@ -29,23 +22,17 @@ from federatedscope_ggeur.data import (
     EncodingSettings,
     Expected,
     Rows,
+    encoders,
     is_image_type,
 )
-from federatedscope_ggeur.data.decoding import prepared
-from federatedscope_ggeur.data.encoders import (
-    Encoder,
-    EncoderSettings,
-    build_encoder_called,
-    check_encoder,
-    pick_device,
-)
+from federatedscope_ggeur.data.extraction import Unreadable, prepared
+from federatedscope_ggeur.data.images import Images
 from federatedscope_ggeur.data.images.files import FileLoader, is_image_name
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
-from federatedscope_ggeur.reporting import RESULTS_FILE, Results
-from federatedscope_ggeur.settings import flatten
+from federatedscope_ggeur.reporting import Results
 
 from .left_models import LeftModels
 
@@ -111,7 +98,7 @@ class Predictor:
         A file of the run is damaged, or the encoder is not the encoder of the run.
     """
 
-    encoder: Encoder | None
+    encoder: encoders.Encoder | None
     calibrated_by: str | None = None
     _confidence_bins: Sequence[int] | None = None
 
@@ -132,7 +119,7 @@ class Predictor:
         if results.final.head == "closed_form" and solved is not None:
             self._confidence_bins = (solved.details or {}).get("confidence_bins")
         self._with_models: Results | None = None
-        cfg = _config(results)
+        cfg = foreign.config_left(results)
         if _is_of_embeddings(cfg.data.type):
             self.encoder = None
             return
@@ -140,11 +127,11 @@ class Predictor:
         _check_known(settings.encoder)
         if not trust:
             own = {"ggeur.encoder.pretrained"} if pretrained else set()
-            places = (p for p in places_of_encoder(cfg) if p[0] not in own)
-            check_places(self._left.folder, places)
-        with downloads_if(trust):
-            self.encoder = build_encoder_called(
-                settings.encoder, pick_device(settings.device), results.encoder
+            places = (p for p in foreign.places_of_encoder(cfg) if p[0] not in own)
+            foreign.check_places(self._left.folder, places)
+        with foreign.downloads_if(trust):
+            self.encoder = encoders.build_encoder_called(
+                settings.encoder, encoders.pick_device(settings.device), results.encoder
             )
         if self.encoder.name != results.encoder:
             raise DataError(
@@ -278,58 +265,36 @@ class Predictor:
         return [0.0, *edges][nearest]
 
     def _predictions(
-        self, images: Sequence[str], top: int, numbers: Tensor
+        self, paths: Sequence[str], top: int, numbers: Tensor
     ) -> Iterator[Prediction]:
-        extraction = self._extraction
+        encoder, extraction = self.encoder, self._extraction
+        assert encoder is not None, "a run on embeddings predicts no images"
+        none = np.zeros(len(paths), np.int64)
+        images = Images(none, tuple(paths), ("",) * len(paths), FileLoader(paths))
         threads = extraction.num_threads or torch.get_num_threads()
         done = 0
-        for paths, loaded in self._loaded(images):
-            found = [future.result() for future in loaded]
-            read = [isinstance(one, Tensor) for one in found]
-            theirs = numbers[done : done + len(paths)][torch.tensor(read)]
-            whole = [tensor for tensor in found if isinstance(tensor, Tensor)]
-            with torch_threads(threads):
-                scores = iter(self._classify(whole, theirs) if whole else ())
-            done += len(paths)
-            for path, one in zip(paths, found):
-                if isinstance(one, Tensor):
-                    yield self._prediction(path, next(scores), top)
-                else:
-                    yield Prediction(path, (), one)
+        with closing(prepared(encoder, images, extraction)) as batches:
+            for batch in batches:
+                read = torch.tensor([isinstance(one, Tensor) for one in batch])
+                theirs = numbers[done : done + len(batch)][read]
+                with torch_threads(threads):
+                    scores = self._classify(batch, theirs)
+                for path, one in zip(paths[done:], batch):
+                    if isinstance(one, Unreadable):
+                        yield Prediction(path, (), one.message)
+                    else:
+                        yield self._prediction(path, next(scores), top)
+                done += len(batch)
 
-    def _loaded(
-        self, images: Sequence[str]
-    ) -> Iterator[tuple[Sequence[str], list[Future]]]:
-        """Yield batches of images.
-
-        The next batch loads while one is classified.
-        """
-        size, workers = self._extraction.batch_size, self._extraction.num_workers
-        ahead: deque = deque()
-        # Threads suffice: Pillow decodes without holding the interpreter's lock.
-        with ThreadPoolExecutor(workers or None) as pool:
-            for first in range(0, len(images), size):
-                paths = images[first : first + size]
-                ahead.append((paths, [pool.submit(self._load, p) for p in paths]))
-                if len(ahead) > 1:
-                    yield ahead.popleft()
-            yield from ahead
-
-    def _load(self, path: str) -> Tensor | str:
+    def _classify(self, batch: Sequence[Any], clients: Tensor) -> Iterator[Tensor]:
+        """The class probabilities of each image of a batch that could be loaded."""
         assert self.encoder is not None, "a run on embeddings predicts no images"
-        try:
-            return prepared(self.encoder, FileLoader([path]), 0)
-        except DataError as error:
-            return str(error)
-        except Exception as error:  # an encoder of a user's own may fail in any way
-            return f"{path}: {type(error).__name__}: {error}"
-
-    def _classify(self, images: Sequence[Tensor], clients: Tensor) -> Tensor:
-        """The class probabilities of each image: Tensor of shape [n, C]."""
-        assert self.encoder is not None, "a run on embeddings predicts no images"
+        read = [one for one in batch if isinstance(one, Tensor)]
+        if not read:
+            return iter(())
         with torch.no_grad():
-            features = self.encoder.encode(torch.stack(list(images))).cpu()
-            return Model.probabilities(self._models.logits(features, clients))
+            features = self.encoder.encode(torch.stack(read)).cpu()
+            return iter(Model.probabilities(self._models.logits(features, clients)))
 
     def _prediction(self, path: str, scores: Tensor, top: int) -> Prediction:
         if not torch.isfinite(scores).all():
@@ -372,9 +337,9 @@ def _inside(folder: str) -> Iterator[str]:
         yield from (os.path.join(where, name) for name in files if is_image_name(name))
 
 
-def _check_known(settings: EncoderSettings) -> None:
+def _check_known(settings: encoders.EncoderSettings) -> None:
     try:
-        check_encoder(settings)
+        encoders.check_encoder(settings)
     except ConfigError as error:
         raise ConfigError(
             f"{str(error).rstrip('.')}. If the run's encoder came from a plugin, name "
@@ -382,32 +347,15 @@ def _check_known(settings: EncoderSettings) -> None:
         ) from error
 
 
-def _config(results: Results) -> CfgNode:
-    """The run's settings; raises `ConfigError` if they do not describe an encoder."""
-    said = {key for key, _ in flatten(results.config)}
-    missing = {"data.type", "ggeur.encoder.name"} - said
-    if missing:
-        raise ConfigError(
-            f"{RESULTS_FILE} names no encoder ({min(missing)} is missing), because an "
-            "old version of this program made the run; run it again to predict images"
-        )
-    return config_left(results)
-
-
 def _encoding(cfg: CfgNode, pretrained: str, device: str) -> EncodingSettings:
     settings = encoding_settings(cfg.ggeur)
-    check_device(device)
+    rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
+    if device and (problem := rule(device)):
+        raise ConfigError(f"--device: {problem}")
     encoder = settings.encoder
     if pretrained:
         encoder = replace(encoder, pretrained=pretrained)
     return replace(settings, encoder=encoder, device=device or settings.device)
-
-
-def check_device(device: str) -> None:
-    """Raise `ConfigError` if `device` is no device for an encoder; "" is allowed."""
-    rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
-    if device and (problem := rule(device)):
-        raise ConfigError(f"--device: {problem}")
 
 
 def _is_of_embeddings(data_type: str) -> bool:

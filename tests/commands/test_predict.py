@@ -306,14 +306,6 @@ def test_a_head_of_another_run_is_refused(copied, trained, simple):
         Predictor(copied)
 
 
-def test_a_run_of_before_there_were_encoders_is_refused(copied):
-    results = json.loads((copied / "results.json").read_text())
-    del results["config"]["ggeur"]["encoder"]
-    (copied / "results.json").write_text(json.dumps(results))
-    with pytest.raises(ConfigError, match="names no encoder"):
-        Predictor(copied)
-
-
 def test_wrong_calls_are_named(simple, tmp_path, capsys):
     for words, message in (
         ([tmp_path / "nowhere"], "nowhere' does not exist; name an image"),

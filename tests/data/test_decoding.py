@@ -19,9 +19,10 @@ from federatedscope_ggeur.data import (
     extract,
 )
 from federatedscope_ggeur.data.cache import RecordQuery, record_path
-from federatedscope_ggeur.data.decoding import ImagePreparation, prepared
+from federatedscope_ggeur.data.decoding import ImagePreparation
+from federatedscope_ggeur.data.extraction import prepared
 from federatedscope_ggeur.data.images import IMAGE_READERS
-from federatedscope_ggeur.data.images.files import FileLoader, images_from_files
+from federatedscope_ggeur.data.images.files import images_from_files
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 transforms = pytest.importorskip("torchvision.transforms")
@@ -64,7 +65,9 @@ def photograph(width=160, height=120, seed=0):
 
 
 def pixels(path, decode):
-    return prepared(encoder_of(decode), FileLoader([str(path)]), 0).float()
+    images = images_from_files(Path(path).parent, [str(path)], [0])
+    (batch,) = prepared(encoder_of(decode), images, HERE)
+    return batch[0].float()
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])

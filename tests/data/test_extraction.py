@@ -27,7 +27,7 @@ from federatedscope_ggeur.data import (
     extract,
 )
 from federatedscope_ggeur.data.images import IMAGE_READERS, Images
-from federatedscope_ggeur.data.images.folder import read_image_folder
+from federatedscope_ggeur.data.images.trees import read_image_folder
 from federatedscope_ggeur.data.processes import ProcessDied, Processes, ahead
 from federatedscope_ggeur.errors import ConfigError, DataError
 
@@ -85,29 +85,6 @@ def test_images_are_decoded_by_other_processes(images, pixels):
     assert len(others) == 2
     assert os.getpid() not in others
     assert by_whom(HERE) == {os.getpid()}
-
-
-class OfProcess:
-    """Loads images whose colour is the number of the process."""
-
-    def __call__(self, row: int) -> Image.Image:
-        return Image.new("RGB", (8, 8), tuple(os.getpid().to_bytes(3, "big")))
-
-
-def test_processes_stay_for_the_next_images(images, pixels):
-    held = Images(images.labels, images.keys, images.stamps, OfProcess())
-    settings = ExtractionSettings(batch_size=1, num_workers=2)
-    with Processes() as processes:
-        first, second = (
-            {
-                tuple(row)
-                for batch in extract(pixels, part, settings, 0, processes)
-                for row in batch[:, :3].tolist()
-            }
-            for part in (held, held)
-        )
-    assert len(first) == 2
-    assert first == second
 
 
 @pytest.mark.parametrize("workers", [0, 1])

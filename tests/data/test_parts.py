@@ -166,15 +166,14 @@ class TestSplitter:
             return shares
 
     @staticmethod
-    def rows(args):
-        data = partition(
-            read_digits_quickstart(SPLITS, 0),
-            client_num=8,
-            splitter="first",
-            splitter_args=args,
-            seed=0,
-        )
-        return [client.train.labels.unique().tolist() for client in data.clients]
+    def divided(name, args=(), client_num=8):
+        data = read_digits_quickstart(SPLITS, 0)
+        how = {"client_num": client_num, "splitter": name, "seed": 0}
+        return partition(data, splitter_args=list(args), **how).clients
+
+    def rows(self, args):
+        clients = self.divided("first", args)
+        return [client.train.labels.unique().tolist() for client in clients]
 
     def test_gets_its_arguments(self):
         assert self.rows([{"first": 0.5}]) == 4 * [[0]] + 4 * [[]]
@@ -201,14 +200,7 @@ class TestSplitter:
             """Three rows of each class to everyone, and none besides."""
             return Shares(np.zeros(shape), min_per_class=3)
 
-        data = partition(
-            read_digits_quickstart(SPLITS, 0),
-            client_num=8,
-            splitter="nothing_but",
-            splitter_args=[],
-            seed=0,
-        )
-        for client in data.clients:
+        for client in self.divided("nothing_but"):
             assert client.train.labels.bincount().tolist() == [3] * 10
 
     def test_wrong_rows_beforehand_are_refused(self):
@@ -217,13 +209,7 @@ class TestSplitter:
             return Shares(np.zeros(len(task.members)), min_per_class=-1)
 
         with pytest.raises(ConfigError, match="min_per_class of 'owing' must be a"):
-            partition(
-                read_digits_quickstart(SPLITS, 0),
-                client_num=4,
-                splitter="owing",
-                splitter_args=[],
-                seed=0,
-            )
+            self.divided("owing", client_num=4)
 
     @pytest.mark.parametrize("found", [None, [0.5, 0.5]])
     def test_what_is_no_array_is_refused(self, found):
@@ -233,13 +219,7 @@ class TestSplitter:
 
         message = r"the splitter 'listing' \(.*test_parts\.py, line \d+\) must return"
         with pytest.raises(PluginError, match=message):
-            partition(
-                read_digits_quickstart(SPLITS, 0),
-                client_num=8,
-                splitter="listing",
-                splitter_args=[],
-                seed=0,
-            )
+            self.divided("listing")
 
     @pytest.mark.parametrize(("first", "rest"), [(1.5, 0), (0.6, 0.5)])
     def test_shares_of_more_than_all_are_refused(self, first, rest):

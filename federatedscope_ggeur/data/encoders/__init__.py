@@ -15,7 +15,7 @@ from .base import (
     register_encoder,
     resolve,
 )
-from .model import pick_device
+from .torch_models import pick_device
 
 import_modules(__name__, __path__)
 ENCODERS.expect(parts_of("encoder.name"))

@@ -1,6 +1,6 @@
 """Encoder ``open_clip``: the image side of CLIP models. Also loads both sides.
 
-Find out whether CLIP weights were trained with QuickGELU, and which model fits them.
+Find out whether CLIP weights were trained with QuickGELU. The model is built likewise.
 
 The two activations differ little. With the wrong one, features look plausible but are
 worse, and nothing else shows the mistake.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,27 +26,10 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.weights import load_library, parameter_bytes
 
-from .base import (
-    WITHOUT,
-    Encoder,
-    EncoderSettings,
-    check_readable,
-    is_script,
-    local_file,
-    places,
-    read_script,
-    register_encoder,
-)
-from .frames import frame_of
-from .model import (
-    check_precision,
-    forward_pass,
-    is_random,
-    library_stamp,
-    making,
-    model_encoder,
-    state_hash,
-)
+from . import torch_models
+from .base import Encoder, EncoderSettings, register_encoder
+
+logger = get_logger(__name__)
 
 SUFFIX = "-quickgelu"
 
@@ -56,16 +40,14 @@ def plain_name(model: str) -> str:
 
 
 def needs_quick_gelu(
-    model: str, in_config: bool, trained: bool | None, setting: str, where: str
+    in_config: bool, trained: bool | None, setting: str, where: str
 ) -> bool:
-    """Whether a model must be built with QuickGELU.
+    """Whether a model must be built with QuickGELU: as its weights were trained.
 
     Parameters
     ----------
-    model : str
-        open_clip's name of the model.
     in_config : bool
-        Whether open_clip's configuration of that name has QuickGELU.
+        Whether open_clip's configuration of the model has QuickGELU.
     trained : bool or None
         Whether the weights were trained with QuickGELU; None if unknown.
     setting : str
@@ -76,8 +58,8 @@ def needs_quick_gelu(
     Raises
     ------
     ConfigError
-        Model, weights and setting contradict each other. Or it is unknown how the
-        weights were trained.
+        Weights and setting contradict each other. Or it is unknown how the weights were
+        trained.
     """
     said = {"with": True, "without": False}.get(setting)
     if None not in (said, trained) and said != trained:
@@ -86,25 +68,13 @@ def needs_quick_gelu(
             f"{'with' if trained else 'without'} QuickGELU; leave it at auto"
         )
     wanted = trained if said is None else said
-    if wanted is None:
-        if in_config:
-            return True
+    if wanted is None and not in_config:
         raise ConfigError(
             f"it is unknown whether {where} were trained with QuickGELU, and the wrong "
             "activation spoils the features unnoticed; set ggeur.encoder.quick_gelu to "
             "'with' (all weights of OpenAI, DFN and MetaCLIP) or 'without'"
         )
-    if in_config and not wanted:
-        raise ConfigError(
-            f"ggeur.encoder.model: '{model}' has QuickGELU, but {where} were trained "
-            f"without it; take the model {plain_name(model)}"
-        )
-    if wanted and not in_config and said is None:
-        raise ConfigError(
-            f"ggeur.encoder.model: '{model}' has no QuickGELU, but {where} were "
-            f"trained with it; take the model {model}{SUFFIX}"
-        )
-    return wanted
+    return in_config if wanted is None else wanted
 
 
 def trained_with(path: Path, published: bool | None) -> bool | None:
@@ -136,8 +106,6 @@ def beside(path: Path) -> dict:
     return found if isinstance(found, dict) else {}
 
 
-logger = get_logger(__name__)
-
 _PREPROCESS = ("mean", "std", "interpolation", "resize_mode")
 _FILENAMES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 _SHA256_DIGITS = 64
@@ -146,7 +114,9 @@ _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
-    return library_stamp("open_clip", "open_clip_torch", _plain(settings), remote_of)
+    return torch_models.library_stamp(
+        "open_clip", "open_clip_torch", _plain(settings), remote_of
+    )
 
 
 @register_encoder(
@@ -155,7 +125,7 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
     pretrained="openai",
     uses=("model", "pretrained", "normalize", "precision", "quick_gelu", "decode"),
     stamp=_stamp,
-    places=places,
+    places=torch_models.places,
 )
 def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     """The image features of ``encode_image``, with open_clip's preprocessing.
@@ -167,26 +137,17 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     ------
     ConfigError
         The model or tag is unknown. Or the weights cannot be found or downloaded, do
-        not fit the model, or were trained with the other kind of GELU.
+        not fit the model, or it is unknown with which kind of GELU they were trained.
     """
-    check_precision(settings.precision, device)
     made = load_open_clip(settings, device)
-    frame = frame_of(made.transform)
-    return model_encoder(
+    return torch_models.model_encoder(
         settings,
+        device,
         title=made.title,
         identity=made.identity,
+        forward=made.model.encode_image,
+        transform=made.transform,
         dim=made.dim,
-        preprocess=made.transform if frame is None else frame.shape,
-        encode=forward_pass(
-            made.model.encode_image,
-            device,
-            settings.precision,
-            settings.normalize,
-            frame,
-        ),
-        frame=frame,
-        device=device,
         both_sides=made,
     )
 
@@ -235,15 +196,17 @@ def load_open_clip(settings: EncoderSettings, device: torch.device) -> OpenClip:
         )
     config = library.get_model_config(settings.model)
     weights = find_weights(settings, bool(config.get("quick_gelu", False)))
-    model, transform = _build(library, settings.model, weights, config["text_cfg"])
-    digits = weights.digits or state_hash(model)
+    name = settings.model if weights.quick_gelu else plain_name(settings.model)
+    model, transform = _build(library, name, weights, config["text_cfg"])
+    digits = weights.digits or torch_models.state_hash(model)
     model = model.to(device)
-    name = plain_name(settings.model) + (" QuickGELU" if weights.quick_gelu else "")
+    plain = plain_name(settings.model)
+    gelu = " QuickGELU" if weights.quick_gelu else ""
     return OpenClip(
-        name=settings.model,
-        title=f"open_clip {name}, {weights.title}",
+        name=name,
+        title=f"open_clip {plain}{gelu}, {weights.title}",
         identity={
-            "model": plain_name(settings.model),
+            "model": plain,
             "quick_gelu": weights.quick_gelu,
             "weights": digits,
             "preprocess": json.dumps(model.visual.preprocess_cfg, sort_keys=True),
@@ -269,7 +232,7 @@ def _build(library, name: str, weights: Weights, text_config: dict):
             text_config["hf_model_name"],
             name,
         )
-    with making("open_clip", name, weights.title), root_logger_kept():
+    with torch_models.making("open_clip", name, weights.title), root_logger_kept():
         model, _, transform = library.create_model_and_transforms(
             name,
             pretrained=None if weights.path is None else str(weights.path),
@@ -324,32 +287,23 @@ def find_weights(settings: EncoderSettings, in_config: bool) -> Weights:
         The weights cannot be obtained, cannot be read safely, or do not fit the model.
     """
     asked = settings.quick_gelu
-    if is_random(settings.pretrained):
-        title = "random weights"
-        trained = in_config if asked == "auto" else asked == "with"
-        wanted = needs_quick_gelu(settings.model, in_config, trained, asked, title)
-        return Weights(title, wanted)
-    path = local_file(settings.pretrained)
+    if torch_models.is_random(settings.pretrained):
+        wanted = in_config if asked == "auto" else asked == "with"
+        return Weights("random weights", wanted)
+    path = torch_models.local_file(settings.pretrained)
     if path is None:
         return _published(settings, in_config)
     digits, title = sha256_file(path), f"weights {path.name}"
-    published = _known_file(path.name, digits)
-    trained = trained_with(path, published)
-    if asked == "auto" and published and _is_openai(digits):
-        asked = "with"
-    wanted = needs_quick_gelu(settings.model, in_config, trained, asked, f"the {title}")
+    trained = trained_with(path, _known_file(path.name, digits))
+    wanted = needs_quick_gelu(in_config, trained, asked, f"the {title}")
     found = beside(path).get("preprocess_cfg") or {}
     return _read(title, wanted, path, digits, found)
 
 
 def _published(settings: EncoderSettings, in_config: bool) -> Weights:
-    tag, asked = _tag(settings), settings.quick_gelu
-    title = f"weights {settings.pretrained}"
-    trained = bool(tag.get("quick_gelu", False))
-    # All models of OpenAI have QuickGELU, but their names do not say so.
-    if asked == "auto" and trained and settings.pretrained.lower() == "openai":
-        asked = "with"
-    wanted = needs_quick_gelu(settings.model, in_config, trained, asked, f"the {title}")
+    tag, title = _tag(settings), f"weights {settings.pretrained}"
+    trained, asked = bool(tag.get("quick_gelu", False)), settings.quick_gelu
+    wanted = needs_quick_gelu(in_config, trained, asked, f"the {title}")
 
     def size() -> int:
         library = import_module("open_clip")
@@ -362,15 +316,15 @@ def _published(settings: EncoderSettings, in_config: bool) -> Weights:
         size,
         "ggeur.encoder.pretrained FILE ggeur.encoder.quick_gelu "
         + ("with" if wanted else "without")
-        + WITHOUT,
+        + torch_models.WITHOUT,
     )
     return _read(title, wanted, path, sha256_file(path), tag)
 
 
 def _read(title: str, wanted: bool, path: Path, digits: str, found: dict) -> Weights:
     preprocess = {f"image_{key}": found[key] for key in _PREPROCESS if found.get(key)}
-    if not is_script(path):
-        check_readable(path)
+    if not _is_script(path):
+        torch_models.check_readable(path)
         return Weights(title, wanted, path, digits, None, preprocess)
     if not _is_openai(digits):
         raise ConfigError(
@@ -378,10 +332,19 @@ def _read(title: str, wanted: bool, path: Path, digits: str, found: dict) -> Wei
             "of OpenAI's own. Save the weights alone: "
             "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
         )
-    tensors = read_script(path)
+    # The file is whole: it has the checksum that OpenAI published.
+    tensors = dict(torch.jit.load(str(path), map_location="cpu").state_dict())
     for name in _NOT_WEIGHTS:
         tensors.pop(name, None)
     return Weights(title, wanted, None, digits, tensors, preprocess)
+
+
+def _is_script(path: Path) -> bool:
+    """Whether a file is a TorchScript program with weights, as OpenAI's files are."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def _tag(settings: EncoderSettings) -> dict:
@@ -390,19 +353,13 @@ def _tag(settings: EncoderSettings) -> dict:
     Raises
     ------
     ConfigError
-        The model has no such weights, or they were trained with the other kind of GELU.
+        The model has no such weights.
     """
     registry = import_module("open_clip.pretrained")
-    model, name = settings.model, settings.pretrained
-    found = registry.get_pretrained_cfg(model, name)
-    if found:
-        return found
-    plain = plain_name(model)
-    if registry.get_pretrained_cfg(plain, name):
-        raise ConfigError(
-            f"ggeur.encoder.model: '{model}' has QuickGELU, but the weights {name} "
-            f"were trained without it; take the model {plain}"
-        )
+    name = settings.pretrained
+    for model in (plain_name(settings.model), settings.model):
+        if found := registry.get_pretrained_cfg(model, name):
+            return found
     tags = registry.list_pretrained_tags_by_model(model)
     raise ConfigError(
         f"ggeur.encoder.pretrained: '{name}' is neither a file nor a tag of weights "

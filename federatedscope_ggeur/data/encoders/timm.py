@@ -9,47 +9,26 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from federatedscope_ggeur import weights
 from federatedscope_ggeur.downloads import obtain, of_timm, sha256_file
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.weights import (
-    DEFAULT,
-    load_timm,
-    parameter_bytes,
-    timm_config,
-)
 
-from .base import (
-    KEY,
-    WITHOUT,
-    Encoder,
-    EncoderSettings,
-    check_readable,
-    local_file,
-    places,
-    register_encoder,
-)
-from .frames import frame_of
-from .model import (
-    check_precision,
-    forward_pass,
-    is_random,
-    library_stamp,
-    making,
-    model_encoder,
-    state_hash,
-)
+from . import torch_models
+from .base import Encoder, EncoderSettings, register_encoder
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
-    return library_stamp("timm", "timm", settings, lambda s: of_timm(_config(s)))
+    return torch_models.library_stamp(
+        "timm", "timm", settings, lambda s: of_timm(_config(s))
+    )
 
 
 @register_encoder(
     "timm",
-    pretrained=DEFAULT,
+    pretrained=weights.DEFAULT,
     uses=("model", "pretrained", "normalize", "precision", "decode"),
     stamp=_stamp,
-    places=places,
+    places=torch_models.places,
 )
 def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
     """The pooled features before the classifier, with timm's preprocessing.
@@ -63,38 +42,33 @@ def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
         The model or tag is unknown. Or the weights cannot be found or downloaded, or do
         not fit the model.
     """
-    library = load_timm(settings.model, "ggeur.encoder.model")
-    check_precision(settings.precision, device)
+    library = weights.load_timm(settings.model, "ggeur.encoder.model")
     title, path, name = _find(library, settings)
     model = _build(library, name, title, path)
-    if path is not None and local_file(settings.pretrained) is not None:
+    if path is not None and torch_models.local_file(settings.pretrained) is not None:
         _check_complete(model, _build(library, name, title, path, seed=1), path)
     model = model.eval().requires_grad_(False)
     data = library.data.resolve_model_data_config(model)
-    digits = state_hash(model) if path is None else sha256_file(path)
-    model = model.to(device)
-    transform = library.data.create_transform(**data, is_training=False)
-    frame = frame_of(transform)
-    encode = forward_pass(model, device, settings.precision, settings.normalize, frame)
-    return model_encoder(
+    digits = torch_models.state_hash(model) if path is None else sha256_file(path)
+    dim = model(torch.zeros(1, *data["input_size"])).shape[1]
+    return torch_models.model_encoder(
         settings,
+        device,
         title=f"timm {name}, {title}",
         identity={
             "model": name.partition(".")[0],
             "weights": digits,
             "preprocess": json.dumps(data, sort_keys=True),
         },
-        dim=encode(torch.zeros(1, *data["input_size"])).shape[1],
-        preprocess=transform if frame is None else frame.shape,
-        encode=encode,
-        frame=frame,
-        device=device,
+        forward=model.to(device),
+        transform=library.data.create_transform(**data, is_training=False),
+        dim=dim,
     )
 
 
 def _build(library, name: str, title: str, path: Path | None, seed: int = 0):
     overlay = None if path is None else {"file": str(path), "source": None}
-    with making("timm", name, title, seed):
+    with torch_models.making("timm", name, title, seed):
         return library.create_model(
             name,
             pretrained=path is not None,
@@ -125,23 +99,24 @@ def _find(library, settings: EncoderSettings) -> tuple[str, Path | None, str]:
     The file is None for random weights.
     """
     model = settings.model
-    if is_random(settings.pretrained):
+    if torch_models.is_random(settings.pretrained):
         return "random weights", None, model
-    path = local_file(settings.pretrained)
+    path = torch_models.local_file(settings.pretrained)
     if path is None:
         config = _config(settings)
         name = f"{config.architecture}.{config.tag}" if config.tag else model
-        size = partial(parameter_bytes, partial(library.create_model, model))
-        by_hand = f"{KEY} FILE{WITHOUT}"
+        size = partial(weights.parameter_bytes, partial(library.create_model, model))
+        by_hand = f"{torch_models.KEY} FILE{torch_models.WITHOUT}"
         path = obtain(of_timm(config), f"timm {name}", size, by_hand)
-        title = f"weights {config.tag or DEFAULT}"
+        title = f"weights {config.tag or weights.DEFAULT}"
     else:
         name, title = model, f"weights {path.name}"
-    check_readable(path)
+    torch_models.check_readable(path)
     return title, path, name
 
 
 def _config(settings: EncoderSettings):
     """timm's description of the published weights that `settings` name."""
-    library = load_timm(settings.model, "ggeur.encoder.model")
-    return timm_config(library, settings.model, settings.pretrained, KEY)
+    library = weights.load_timm(settings.model, "ggeur.encoder.model")
+    named = settings.model, settings.pretrained
+    return weights.timm_config(library, *named, torch_models.KEY)

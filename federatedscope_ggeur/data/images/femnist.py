@@ -14,27 +14,18 @@ import numpy as np
 
 from federatedscope_ggeur.errors import DataError
 
-from .arrays import PackedFile, damage_named, images_from_arrays
-from .layout import (
-    ImageDataSet,
-    ImageDomain,
-    Images,
-    Layout,
-    register_image_reader,
-    subfolders,
-)
+from . import layout
+from .layout import ImageDataSet, ImageDomain, Images, Layout, subfolders
+from .packed import PackedFile, damage_named, images_from_arrays
 
 #: Class c is the c-th of these characters, as LEAF numbers them.
 CLASSES = (*digits, *ascii_uppercase, *ascii_lowercase)
 _SIDE = 28
 _LAYOUT = Layout(
     name="femnist",
-    accepted=(
-        "LEAF's folders train and test with .json files, or all_data with .json files, "
-        "directly or in data, data/femnist or femnist/data; each file holds 'users' "
-        "and 'user_data': {user: {'x': rows of 784 numbers from 0 to 1, 'y': numbers "
-        "from 0 to 61}}"
-    ),
+    accepted="LEAF's folders train and test, or all_data, with .json files, each with "
+    "'users' and 'user_data': {user: {'x': rows of 784 numbers from 0 to 1, 'y': "
+    "numbers from 0 to 61}}",
     source="https://github.com/TalwalkarLab/leaf (data/femnist, preprocess.sh)",
     containers=("femnist*", "data", "leaf"),
 )
@@ -42,7 +33,7 @@ _LAYOUT = Layout(
 _PIXELS = re.compile(rb'"x"\s*:\s*(\[[^"{}]*\])')
 
 
-@register_image_reader("femnist")
+@layout.register_image_reader("femnist")
 def read_femnist(root: str | Path) -> ImageDataSet:
     """Read FEMNIST: handwritten characters, 28 x 28 and grey, each by a known writer.
 
@@ -72,17 +63,16 @@ def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
     for base in _LAYOUT.bases(root):
         inside = {path.name: path for path in subfolders(base)}
         found = {
-            part: sorted(inside[part].glob("*.json"))
+            part: paths
             for part in ("train", "test", "all_data")
-            if part in inside
+            if part in inside and (paths := sorted(inside[part].glob("*.json")))
         }
-        found = {part: paths for part, paths in found.items() if paths}
-        if "train" in found and "test" in found:
-            return base, {part: found[part] for part in ("train", "test")}
-        if "all_data" in found:
-            return base, {"all_data": found["all_data"]}
-        if found:
-            part = next(iter(found))
+        everything = found.pop("all_data", None)
+        if len(found) == 2:
+            return base, found
+        if everything:
+            return base, {"all_data": everything}
+        for part in found:
             other = "test" if part == "train" else "train"
             raise _LAYOUT.problem(
                 base,

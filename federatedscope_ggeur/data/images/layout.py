@@ -90,24 +90,24 @@ class Layout:
     name : str
         The name of the data set, e.g. ``"pacs"``.
     accepted : str
-        The accepted layouts below ``data.root``, for messages.
+        The accepted layout below ``data.root`` or in a container, for messages.
     source : str
         The place to get the data set from, for messages.
     domains : mapping of str to sequence of str
         The domains in the data set's order, and other names that the folder of each may
-        have, as `spelling` writes them.
+        have.
     containers : sequence of str
-        The names of folders that may stand between ``data.root`` and the domains, as
-        `spelling` writes them. Such a folder may also be inside another. "*" at the end
-        stands for any text.
+        The names of folders that may stand between ``data.root`` and the domains. Such
+        a folder may also be inside another. "*" at the end stands for any text.
     lists : sequence of str
         The names of folders beside the domains that may hold the official lists
-        ``<domain>_<part>.txt``, as `spelling` writes them. They may also lie among the
-        domains.
+        ``<domain>_<part>.txt``. They may also lie among the domains.
     parts : sequence of str
         The names of the lists to train on and to test on; empty if there are none.
     known_errors : sequence of str
         Images ``<class>/<file>`` that the lists name by mistake: no release has them.
+
+    Names of folders are compared by `spelling`.
     """
 
     name: str
@@ -121,10 +121,19 @@ class Layout:
 
     def problem(self, where: Path, what: str) -> DataError:
         """Make an error that states the problem, the expected files and the source."""
+        expected = self.accepted
+        if self.domains:
+            folders = [" or ".join((d, *more)) for d, more in self.domains.items()]
+            expected += f", with the domains {', '.join(folders)}"
+        if self.containers:
+            expected += f", directly or in a folder {' or '.join(self.containers)}"
+        if self.parts:
+            lists = [f"<domain>_{part}.txt" for part in self.parts]
+            expected += f"; beside them, or in a folder {' or '.join(self.lists)}, "
+            expected += f"the official lists {' and '.join(lists)} if there are any"
         return DataError(
             f"{where.absolute()}: {what} {self.name}@ggeur looks below data.root for "
-            f"{self.accepted}. Nothing is downloaded. Get the data set from "
-            f"{self.source}."
+            f"{expected}. Nothing is downloaded. Get the data set from {self.source}."
         )
 
     def lacking(self, root: Path, what: str) -> DataError:
@@ -151,8 +160,8 @@ class Layout:
         return found
 
     def _contains(self, folder: Path) -> bool:
-        name = spelling(folder.name)
-        return any(fnmatchcase(name, known) for known in self.containers)
+        name, known = spelling(folder.name), map(spelling, self.containers)
+        return any(fnmatchcase(name, one) for one in known)
 
     def domain_folders(self, base: Path) -> dict[str, Path]:
         """The folders in `base` that are domains of the set, in the set's order."""
@@ -161,7 +170,7 @@ class Layout:
             spelt.setdefault(spelling(path.name), []).append(path)
         found = {}
         for domain, others in self.domains.items():
-            names = (spelling(domain), *others)
+            names = dict.fromkeys(map(spelling, (domain, *others)))
             paths = [path for name in names for path in spelt.get(name, ())]
             if len(paths) > 1:
                 raise DataError(

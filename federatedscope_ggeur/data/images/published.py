@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -20,53 +21,27 @@ from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import Key, one_of
 
 from ..split import stratified_split
+from . import layout, trees
 from .files import is_image_name
-from .folder import (
-    DomainFiles,
-    Files,
-    OfficialLists,
-    by_class,
-    data_set,
-    image_files,
-    numbered,
-    read_domain,
-    read_domains,
-)
-from .layout import (
-    ImageDataSet,
-    Layout,
-    register_image_reader,
-    shown,
-    spelling,
-    subfolders,
-)
+from .layout import ImageDataSet, Layout, shown, spelling, subfolders
 
 logger = get_logger(__name__)
 
+_TREE = "<domain>/<class>/<image file>"
+
 _PACS = Layout(
     name="pacs",
-    accepted=(
-        "<domain>/<class>/<image file>, with the domains photo, art_painting, cartoon "
-        "and sketch, directly or in a folder PACS, pacs_data, kfold, images or "
-        "raw_images; beside them, or in a folder splits, pacs_label or 'Train val "
-        "splits and h5py files pre-read', the official lists "
-        "<domain>_{train,crossval}_kfold.txt if there are any"
-    ),
+    accepted=_TREE,
     source="https://sketchx.eecs.qmul.ac.uk/downloads/ (Li et al., ICCV 2017)",
-    domains={
-        "photo": (),
-        "art_painting": ("art",),
-        "cartoon": (),
-        "sketch": (),
-    },
-    containers=("pacs", "pacsdata", "kfold", "images", "rawimages"),
-    lists=("splits", "pacslabel", "trainvalsplitsandh5pyfilespreread"),
+    domains={"photo": (), "art_painting": ("art",), "cartoon": (), "sketch": ()},
+    containers=("PACS", "pacs_data", "kfold", "images", "raw_images"),
+    lists=("splits", "pacs_label", "Train val splits and h5py files pre-read"),
     parts=("train_kfold", "crossval_kfold"),
     known_errors=("dog/n02103406_4068-1.png",),
 )
 
 
-@register_image_reader("pacs")
+@layout.register_image_reader("pacs")
 def read_pacs(root: str | Path) -> ImageDataSet:
     """Read PACS, with the official split if its lists are present.
 
@@ -88,22 +63,16 @@ def read_pacs(root: str | Path) -> ImageDataSet:
         files.
     """
     with _PACS.opened(root) as root:
-        return data_set("pacs", root, read_domains(_PACS, root))
+        return trees.data_set("pacs", root, trees.read_domains(_PACS, root))
 
 
 _OFFICE_CALTECH = Layout(
     name="office_caltech",
-    accepted=(
-        "<domain>/<class>/<image file> or <domain>/images/<class>/<image file>, with "
-        "the domains caltech (or caltech10), amazon, webcam and dslr, directly or in a "
-        "folder office_caltech_10 or office_caltech"
-    ),
-    source=(
-        "https://github.com/redhat12345/OfficeCaltechDomainAdaptation (Gong et al., "
-        "CVPR 2012)"
-    ),
+    accepted=f"{_TREE} or <domain>/images/<class>/<image file>",
+    source="https://github.com/redhat12345/OfficeCaltechDomainAdaptation (Gong et al., "
+    "CVPR 2012)",
     domains={"caltech": ("caltech10",), "amazon": (), "webcam": (), "dslr": ()},
-    containers=("officecaltech", "officecaltech10", "images"),
+    containers=("office_caltech", "office_caltech_10", "images"),
 )
 #: The ten classes, and their other names in Office-31 and Caltech-256.
 _OFFICE_CLASSES = {
@@ -147,7 +116,7 @@ _SPLIT = Key(
 )
 
 
-@register_image_reader("office_caltech", [_SPLIT])
+@layout.register_image_reader("office_caltech", [_SPLIT])
 def read_office_caltech(root: str | Path, split: str = "none") -> ImageDataSet:
     """Read Office-Caltech-10: four domains with ten classes.
 
@@ -171,10 +140,10 @@ def read_office_caltech(root: str | Path, split: str = "none") -> ImageDataSet:
         is not complete, or has its own split.
     """
     with _OFFICE_CALTECH.opened(root) as root:
-        domains = read_domains(_OFFICE_CALTECH, root, _office_class)
+        domains = trees.read_domains(_OFFICE_CALTECH, root, _office_class)
         if split == "fedbn":
             domains = [_split_as_fedbn(domain) for domain in domains]
-        return data_set("office_caltech", root, domains)
+        return trees.data_set("office_caltech", root, domains)
 
 
 def _office_class(folder_name: str) -> str | None:
@@ -185,42 +154,33 @@ def _office_class(folder_name: str) -> str | None:
     return _CANONICAL.get(plain, folder_name)
 
 
-def _split_as_fedbn(domain: DomainFiles) -> DomainFiles:
-    paths = [(c, path) for c in sorted(domain.train) for path in domain.train[c]]
+def _split_as_fedbn(domain: trees.DomainFiles) -> trees.DomainFiles:
+    files = sorted(domain.train, key=itemgetter(0))
     total, tests = _FEDBN[domain.name]
-    if domain.test is not None or len(paths) != total:
+    if domain.test is not None or len(files) != total:
         problem = "the domain has its own split"
         if domain.test is None:
-            problem = f"the folder has {len(paths)} images of the ten classes"
+            problem = f"the folder has {len(files)} images of the ten classes"
         raise DataError(
             f"{domain.folder}: {problem}, but ggeur.office_caltech.split fedbn divides "
             f"all {total} images of '{domain.name}'. Restore them, or set none."
         )
-    _, labels = np.unique([c for c, _ in paths], return_inverse=True)
+    _, labels = np.unique([name for name, _ in files], return_inverse=True)
     rng = numpy_generator(_FEDBN_SEED, "office_caltech", "fedbn", domain.name)
     share = tests / total
-    train, test = (
-        by_class(paths[row] for row in rows)
-        for rows in stratified_split(labels, 1 - share, share, rng)
-    )
-    return DomainFiles(domain.name, domain.folder, train, test)
+    parts = stratified_split(labels, 1 - share, share, rng)
+    train, test = ([files[row] for row in rows] for rows in parts)
+    return trees.DomainFiles(domain.name, domain.folder, train, test)
 
 
 _OFFICE_HOME = Layout(
     name="office_home",
-    accepted=(
-        "<domain>/<class>/<image file>, with the domains Art, Clipart, Product and "
-        "'Real World' (or Real_World), directly or in a folder "
-        "OfficeHomeDataset_10072016 or Office-Home; or one of the Office-Home-LDS "
-        "release's unpacked folders Office-Home-<beta>, with "
-        "<domain>/{train,test,client}/class_<c>_index_<i>.jpg"
-    ),
-    source=(
-        "https://www.hemanthdv.org/officeHomeDataset.html (Office-Home) and "
-        "https://huggingface.co/datasets/WeiDai-David/Office-Home-LDS (Office-Home-LDS)"
-    ),
-    domains={"art": (), "clipart": (), "product": (), "real_world": ()},
-    containers=("officehome*", "newdataset", "images"),
+    accepted=f"{_TREE}, or <domain>/{{train,test,client}}/class_<c>_index_<i>.jpg of "
+    "Office-Home-LDS's unpacked folders Office-Home-<beta>",
+    source="https://www.hemanthdv.org/officeHomeDataset.html (Office-Home) and "
+    "https://huggingface.co/datasets/WeiDai-David/Office-Home-LDS (Office-Home-LDS)",
+    domains={"art": (), "clipart": (), "product": (), "real_world": ("Real World",)},
+    containers=("Office-Home*", "new_dataset", "images"),
 )
 #: Class c of the release is the c-th of these names. `data_set` sorts them likewise.
 OFFICE_HOME_CLASSES = (
@@ -238,7 +198,7 @@ OFFICE_HOME_CLASSES = (
 _RELEASED = re.compile(r"class_(\d+)_index_\d+\.\w+", re.IGNORECASE)
 
 
-@register_image_reader("office_home")
+@layout.register_image_reader("office_home")
 def read_office_home(root: str | Path) -> ImageDataSet:
     """Read Office-Home as published, or a folder of the Office-Home-LDS release.
 
@@ -263,7 +223,7 @@ def read_office_home(root: str | Path) -> ImageDataSet:
     return _read_office_home(root, "office_home", ("train", "client"))
 
 
-@register_image_reader("office_home_lds")
+@layout.register_image_reader("office_home_lds")
 def read_office_home_lds(root: str | Path) -> ImageDataSet:
     """Read the published partition of the Office-Home-LDS release.
 
@@ -294,9 +254,9 @@ def _read_office_home(
                 root, "data.root is Office-Home, and not the Office-Home-LDS release."
             )
         else:
-            read = read_domain
+            read = trees.read_domain
         domains = [read(domain, path) for domain, path in folders.items()]
-        return data_set(name, root, domains)
+        return trees.data_set(name, root, domains)
 
 
 def _is_released(folder: Path) -> bool:
@@ -309,7 +269,9 @@ def _is_released(folder: Path) -> bool:
     )
 
 
-def _read_released(name: str, folder: Path, preferred: Sequence[str]) -> DomainFiles:
+def _read_released(
+    name: str, folder: Path, preferred: Sequence[str]
+) -> trees.DomainFiles:
     """A domain of the release. It trains on the first of the `preferred` folders."""
     parts = {path.name.lower(): path for path in subfolders(folder)}
     train = next((parts[part] for part in preferred if part in parts), None)
@@ -318,12 +280,12 @@ def _read_released(name: str, folder: Path, preferred: Sequence[str]) -> DomainF
             f"{folder}: the folder has {shown(sorted(parts))}, but must have 'test', "
             "and 'train' or 'client'. Unpack the release again."
         )
-    return DomainFiles(name, folder, _released(train), _released(parts["test"]))
+    return trees.DomainFiles(name, folder, _released(train), _released(parts["test"]))
 
 
-def _released(folder: Path) -> Files:
-    named = []
-    for path in image_files(folder):
+def _released(folder: Path) -> trees.Files:
+    files: trees.Files = []
+    for path in trees.image_files(folder):
         match = _RELEASED.fullmatch(os.path.basename(path))
         if match is None or int(match[1]) >= len(OFFICE_HOME_CLASSES):
             raise DataError(
@@ -331,23 +293,18 @@ def _released(folder: Path) -> Files:
                 f"{len(OFFICE_HOME_CLASSES) - 1}, as in the Office-Home-LDS release. "
                 "Move the file elsewhere."
             )
-        named.append((OFFICE_HOME_CLASSES[int(match[1])], path))
-    return by_class(named)
+        files.append((OFFICE_HOME_CLASSES[int(match[1])], path))
+    return files
 
 
 _DOMAINNET = Layout(
     name="domainnet",
-    accepted=(
-        "<domain>/<class>/<image file>, with the domains clipart, infograph, painting, "
-        "quickdraw, real and sketch, directly or in a folder DomainNet; beside them, "
-        "or in a folder splits, split, lists or txt, the official lists "
-        "<domain>_train.txt and <domain>_test.txt if there are any"
-    ),
+    accepted=_TREE,
     source="https://ai.bu.edu/M3SDA/ (Peng et al., ICCV 2019)",
     domains=dict.fromkeys(
         ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), ()
     ),
-    containers=("domainnet*", "images"),
+    containers=("DomainNet*", "images"),
     lists=("splits", "split", "lists", "txt"),
     parts=("train", "test"),
 )
@@ -365,7 +322,7 @@ _DOMAINNET_CLASSES = Key(
 )
 
 
-@register_image_reader("domainnet", [_DOMAINNET_CLASSES])
+@layout.register_image_reader("domainnet", [_DOMAINNET_CLASSES])
 def read_domainnet(root: str | Path, classes: str = "all") -> ImageDataSet:
     """Read DomainNet, all 345 classes or ten, with the official lists if present.
 
@@ -388,7 +345,7 @@ def read_domainnet(root: str | Path, classes: str = "all") -> ImageDataSet:
     """
     wanted = TOP_10 if classes == "top10" else ()
     with _DOMAINNET.opened(root) as root:
-        domains = read_domains(
+        domains = trees.read_domains(
             _DOMAINNET,
             root,
             lambda name: name if name in wanted or not wanted else None,
@@ -411,14 +368,16 @@ def read_domainnet(root: str | Path, classes: str = "all") -> ImageDataSet:
                 )
             if lacking:
                 logger.warning(
-                    "domainnet: %s has no images of %s", domain.folder, shown(lacking)
+                    "domainnet: %s has no images of %s",
+                    domain.folder,
+                    shown(lacking),
                 )
-        return numbered("domainnet", root, domains, order)
+        return trees.numbered("domainnet", root, domains, order)
 
 
-def _class_numbers(root: Path, domains: Sequence[DomainFiles]) -> dict[str, int]:
+def _class_numbers(root: Path, domains: Sequence[trees.DomainFiles]) -> dict[str, int]:
     """The number of each class in the lists of the domains, if there are any."""
-    lists = OfficialLists.find(_DOMAINNET, root)
+    lists = trees.OfficialLists.find(_DOMAINNET, root)
     numbers: dict[str, int] = {}
     for domain in domains if lists else ():
         for part in _DOMAINNET.parts:

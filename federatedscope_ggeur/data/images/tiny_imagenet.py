@@ -9,31 +9,22 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import DataError
 
-from .folder import DomainFiles, Files, by_class, data_set, image_files
-from .layout import (
-    ImageDataSet,
-    Layout,
-    read_lines,
-    register_image_reader,
-    shown,
-    subfolders,
-)
+from . import layout, trees
+from .layout import ImageDataSet, Layout, read_lines, shown, subfolders
+from .trees import DomainFiles, Files
 
 _LAYOUT = Layout(
     name="tiny_imagenet",
-    accepted=(
-        "train/<wnid>/images/*.JPEG (or train/<wnid>/*.JPEG), and val/images/*.JPEG "
-        "with val/val_annotations.txt (or val/<wnid>/*.JPEG, also with images "
-        "between), directly or in the unpacked folder tiny-imagenet-200; with "
-        "wnids.txt and words.txt if there are any"
-    ),
+    accepted="train/<wnid>/images/*.JPEG (or train/<wnid>/*.JPEG), and "
+    "val/images/*.JPEG with val/val_annotations.txt (or val/<wnid>/*.JPEG, also with "
+    "images between), with wnids.txt and words.txt if there are any",
     source="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-    containers=("tinyimagenet200", "tinyimagenet"),
+    containers=("tiny-imagenet-200", "tiny-imagenet"),
 )
 _ANNOTATIONS = "val_annotations.txt"
 
 
-@register_image_reader("tiny_imagenet")
+@layout.register_image_reader("tiny_imagenet")
 def read_tiny_imagenet(root: str | Path) -> ImageDataSet:
     """Read Tiny-ImageNet: one domain, "tiny_imagenet".
 
@@ -53,14 +44,14 @@ def read_tiny_imagenet(root: str | Path) -> ImageDataSet:
         )
         if base is None:
             raise _LAYOUT.lacking(root, "lacks the folders train and val")
-        train = _by_folder(base / "train")
-        wnids = _wnids(base, train)
-        test = _validation(base / "val")
-        strange = test.keys() - train.keys()
-        _refuse(base / "val", "the folder has classes that train lacks:", strange)
+        train, test = _by_folder(base / "train"), _validation(base / "val")
         domain = DomainFiles("tiny_imagenet", base, train, test)
+        known = {wnid for wnid, _ in train}
+        wnids = _wnids(base, known)
+        strange = domain.classes - known
+        _refuse(base / "val", "the folder has classes that train lacks:", strange)
         names = _words(base, wnids)
-        return data_set("tiny_imagenet", root, [domain], wnids, names)
+        return trees.data_set("tiny_imagenet", root, [domain], wnids, names)
 
 
 def _names(folder: Path) -> set[str]:
@@ -69,26 +60,27 @@ def _names(folder: Path) -> set[str]:
 
 def _by_folder(folder: Path) -> Files:
     """The images of each class, in ``<wnid>/images`` or ``<wnid>``."""
-    found = {}
+    found: Files = []
     for path in subfolders(folder):
         if path.name == "images":
             continue  # it may be left from sorting the validation images
         inside = path / "images"
-        found[path.name] = image_files(inside if inside.is_dir() else path)
+        files = trees.image_files(inside if inside.is_dir() else path)
+        found += [(path.name, file) for file in files]
     if not found:
         raise _LAYOUT.problem(folder, "the folder has no class folders.")
     return found
 
 
-def _wnids(base: Path, train: Files) -> list[str]:
+def _wnids(base: Path, train: set[str]) -> list[str]:
     path = base / "wnids.txt"
     if not path.is_file():
         return sorted(train)
     wnids = [line[0] for line in _read_table(path)]
     repeated = [wnid for wnid, times in Counter(wnids).items() if times > 1]
     _refuse(path, "the file repeats", repeated)
-    _refuse(path, "the file lacks folders of train:", train.keys() - set(wnids))
-    _refuse(path, "train has no folder for", set(wnids) - train.keys())
+    _refuse(path, "the file lacks folders of train:", train - set(wnids))
+    _refuse(path, "train has no folder for", set(wnids) - train)
     return wnids
 
 
@@ -106,13 +98,13 @@ def _validation(folder: Path) -> Files:
         return _by_folder(folder)
     if not path.is_file():
         raise _LAYOUT.problem(folder, f"{_ANNOTATIONS} is missing.")
-    there = set(image_files(images)) if images.is_dir() else set()
+    there = set(trees.image_files(images)) if images.is_dir() else set()
     listed = [(wnid, str(images / n)) for n, wnid, *_ in _read_table(path, columns=2)]
     times = Counter(file for _, file in listed)
     _refuse(path, "these images do not exist:", times.keys() - there)
     _refuse(path, "the file does not name the images", there - times.keys())
     _refuse(path, "the file repeats", [file for file, n in times.items() if n > 1])
-    return by_class(sorted(listed))
+    return sorted(listed)
 
 
 def _words(base: Path, wnids: list[str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A cache on a machine without images, without weights, or shared by processes.
 
-Tests of lock.py and data/encoded.py.
+Tests of lock.py and data/encoding.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.data.encoders import ENCODERS
 from federatedscope_ggeur.data.images import IMAGE_READERS
-from federatedscope_ggeur.data.images.folder import read_image_folder
+from federatedscope_ggeur.data.images.trees import read_image_folder
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.settings import Key, whole
 

@@ -230,56 +230,64 @@ def publish(monkeypatch, model: str, tag: str, **content) -> None:
     monkeypatch.setitem(registry._PRETRAINED, model, {tag: {"url": "", **content}})
 
 
-def test_published_weights_and_model_must_agree(offline):
-    assert "take the model ViT-B-32-quickgelu" in refusal("ViT-B-32", "laion400m_e32")
-    message = refusal("ViT-B-16-quickgelu", "laion2b_s34b_b88k")
-    assert "take the model ViT-B-16" in message
-    assert "leave it at auto" in refusal("ViT-B-16", "openai", "without")
-    assert "leave it at auto" in refusal("ViT-B-16", "laion2b_s34b_b88k", "with")
-
-
 @pytest.mark.slow
-def test_openai_weights_need_no_suffix(offline):
+@pytest.mark.parametrize(
+    ("model", "weights", "trained"),
+    [("ViT-B-16", "openai", "with"), ("ViT-B-16", "laion2b_s34b_b88k", "without")],
+)
+def test_published_weights_decide(offline, model, weights, trained):
     """They get as far as the missing weights, with the right setting for a file."""
-    for model in ("ViT-B-16", "ViT-B-16-quickgelu"):
-        message = refusal(model, "openai")
-        assert "ggeur.encoder.pretrained FILE ggeur.encoder.quick_gelu with" in message
+    other = {"with": "without", "without": "with"}[trained]
+    assert "leave it at auto" in refusal(model, weights, other)
+    for name in (model, f"{model}-quickgelu"):
+        message = refusal(name, weights)
+        assert f"pretrained FILE ggeur.encoder.quick_gelu {trained}." in message
 
 
 def test_a_file_of_unknown_training_asks_for_the_setting(tiny, file):
     assert "set ggeur.encoder.quick_gelu to 'with'" in refusal(tiny, str(file))
-    assert build(tiny, str(file), "with").identity["quick_gelu"] is True
-    assert build(tiny, str(file), "without").identity["quick_gelu"] is False
+    for model in (tiny, f"{tiny}-quickgelu"):
+        for said, wanted in (("with", True), ("without", False)):
+            assert build(model, str(file), said).identity["quick_gelu"] is wanted
     assert build(f"{tiny}-quickgelu", str(file)).identity["quick_gelu"] is True
-    message = refusal(f"{tiny}-quickgelu", str(file), "without")
-    assert f"take the model {tiny}" in message
 
 
-def test_the_name_of_a_file_may_tell(tiny, file):
-    named = file.rename(file.with_name("vit-quickgelu-ours.pt"))
-    assert f"take the model {tiny}-quickgelu" in refusal(tiny, str(named))
-    assert build(f"{tiny}-quickgelu", str(named)).identity["quick_gelu"] is True
+def named(file, trained, monkeypatch):
+    return file.rename(file.with_name("vit-quickgelu-ours.pt"))
 
 
-@pytest.mark.parametrize("trained", [True, False])
-def test_the_config_beside_a_file_tells(tiny, file, trained):
+def described(file, trained, monkeypatch):
     text = f'{{"model_cfg": {{"quick_gelu": {str(trained).lower()}}}}}'
     file.with_name("open_clip_config.json").write_text(text)
-    right, wrong = f"{tiny}-quickgelu", tiny
-    if not trained:
-        right, wrong = wrong, right
-    assert build(right, str(file)).identity["quick_gelu"] is trained
-    assert f"take the model {right}" in refusal(wrong, str(file))
+    return file
 
 
-def test_the_hash_of_a_published_file_tells(tiny, file, monkeypatch):
-    digits = sha256_file(file)[:8]
-    url = f"https://github.com/mlfoundations/open_clip/ours-{digits}.pt"
-    publish(monkeypatch, tiny, "ours", url=url, quick_gelu=False)
-    assert build(tiny, str(file)).identity["quick_gelu"] is False
-    assert f"take the model {tiny}" in refusal(f"{tiny}-quickgelu", str(file))
-    publish(monkeypatch, tiny, "ours", url=url, quick_gelu=True)
-    assert f"take the model {tiny}-quickgelu" in refusal(tiny, str(file))
+def published(file, trained, monkeypatch):
+    url = f"https://github.com/mlfoundations/open_clip/ours-{sha256_file(file)[:8]}.pt"
+    content = {"url": url, "quick_gelu": trained}
+    monkeypatch.setitem(registry._PRETRAINED, "some model", {"ours": content})
+    return file
+
+
+@pytest.mark.parametrize(
+    ("tell", "trained"),
+    [
+        (named, True),
+        (described, True),
+        (described, False),
+        (published, True),
+        (published, False),
+    ],
+)
+def test_a_file_s_weights_decide(tiny, file, tell, trained, monkeypatch):
+    """Its name, the config beside it, or the hash of a published file tells."""
+    path = str(tell(file, trained, monkeypatch))
+    plain = build(tiny, path)
+    assert plain.identity["quick_gelu"] is trained
+    twin = build(f"{tiny}-quickgelu", path)
+    assert twin.identity == plain.identity
+    image = torch.rand(1, 3, 32, 32)
+    assert torch.equal(twin.encode(image), plain.encode(image))
 
 
 def test_the_activations_give_different_features(tiny, file):

@@ -1,6 +1,6 @@
 """The encoder timm.
 
-Tests of data/encoders/model.py.
+Tests of data/encoders/timm.py and torch_models.py.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from federatedscope_ggeur.data.images.bundled_digits import (
     imaged_digits,
     read_bundled_digits,
 )
-from federatedscope_ggeur.data.images.digit_images import read_digits
+from federatedscope_ggeur.data.images.packed import read_digits
 from federatedscope_ggeur.errors import DataError
 
 NAMES = ["mnist", "usps", "svhn", "syn"]

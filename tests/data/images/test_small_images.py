@@ -27,15 +27,15 @@ from federatedscope_ggeur.data.encoders import EncoderSettings
 from federatedscope_ggeur.data.encoding import EncodingSettings
 from federatedscope_ggeur.data.extraction import ExtractionSettings
 from federatedscope_ggeur.data.images import IMAGE_READERS
-from federatedscope_ggeur.data.images.cifar import read_cifar10, read_cifar100
 from federatedscope_ggeur.data.images.femnist import read_femnist
+from federatedscope_ggeur.data.images.packed import read_cifar10, read_cifar100
 from federatedscope_ggeur.data.images.tiny_imagenet import read_tiny_imagenet
 from federatedscope_ggeur.data.registry import load_data
 from federatedscope_ggeur.errors import DataError
 
 # CIFAR-10 and CIFAR-100, and pickles that want to run something.
 #
-# Tests of data/images/arrays.py and data/images/cifar.py.
+# Tests of data/images/packed.py.
 
 
 PYTHON_10, PYTHON_100 = "cifar-10-batches-py", "cifar-100-python"

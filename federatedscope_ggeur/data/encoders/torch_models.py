@@ -1,4 +1,4 @@
-"""Device, precision and forward pass of encoders that are torch models."""
+"""What encoders that are torch models share: weights files, device, forward pass."""
 
 from __future__ import annotations
 
@@ -6,23 +6,60 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from federatedscope_ggeur import weights
 from federatedscope_ggeur.downloads import Remote, find
 from federatedscope_ggeur.errors import ConfigError
 
-from .base import Encoder, EncoderSettings, file_stamp, local_file
-from .frames import Frame
+from .base import Encoder, EncoderSettings
+from .frames import Frame, frame_of
 
+KEY = "ggeur.encoder.pretrained"
+#: What an error about missing weights offers beside a file fetched by hand.
+WITHOUT = ". Or try it without weights: ggeur.encoder.name hog"
 RANDOM = "none"
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def is_random(pretrained: str) -> bool:
     return pretrained.lower() == RANDOM
+
+
+def local_file(pretrained: str) -> Path | None:
+    """The file that ``ggeur.encoder.pretrained`` names, see `weights.local_file`."""
+    return weights.local_file(pretrained, KEY)
+
+
+def places(settings: EncoderSettings) -> list[str]:
+    """The settings that name files, for `register_encoder`.
+
+    That is ["pretrained"], or [] if the setting is a tag of weights.
+    """
+    try:
+        named = local_file(settings.pretrained) is not None
+    except ConfigError:
+        named = True
+    return ["pretrained"] * named
+
+
+def check_readable(path: Path) -> None:
+    """Refuse a file that is no weights file, or that could only be unpickled unsafely.
+
+    The libraries read the file again after this check. Some libraries fall back to
+    unsafe reading if safe reading fails. A file that passes this check can be read
+    safely.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read safely.
+    """
+    weights.read_weights(path, KEY)
 
 
 def pick_device(name: str) -> torch.device:
@@ -44,14 +81,6 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def check_precision(precision: str, device: torch.device) -> None:
-    """Raise `ConfigError` if `device` cannot compute in `precision`."""
-    if precision == "fp16" and device.type == "cpu":
-        raise ConfigError(
-            "ggeur.encoder.precision: fp16 needs a GPU; take bf16 or fp32 on the CPU"
-        )
-
-
 def library_stamp(
     name: str,
     package: str,
@@ -69,7 +98,11 @@ def library_stamp(
         path = local_file(settings.pretrained) or find(remote(settings))
     except (PackageNotFoundError, ImportError, ConfigError):
         return {"weights": None}
-    return {"library": library, "weights": None if path is None else file_stamp(path)}
+    if path is None:
+        return {"library": library, "weights": None}
+    status = path.stat()
+    stamp = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+    return {"library": library, "weights": stamp}
 
 
 @contextmanager
@@ -95,17 +128,39 @@ def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]
 
 
 def model_encoder(
-    settings: EncoderSettings, title: str, identity: Mapping[str, object], **parts: Any
+    settings: EncoderSettings,
+    device: torch.device,
+    title: str,
+    identity: Mapping[str, object],
+    forward: Callable[[Tensor], Tensor],
+    transform: Callable[..., Any],
+    **more: Any,
 ) -> Encoder:
-    """Make an `Encoder` from its `parts`.
+    """Make an `Encoder` of a frozen model on `device`: its `forward`, its `transform`.
 
     The precision is added to title and identity. So is the fact whether features are
-    scaled to length 1.
+    scaled to length 1. `more` are other fields of `Encoder`.
+
+    Raises
+    ------
+    ConfigError
+        `device` cannot compute in this precision.
     """
-    normalised = ", normalised" if settings.normalize else ""
+    if settings.precision == "fp16" and device.type == "cpu":
+        raise ConfigError(
+            "ggeur.encoder.precision: fp16 needs a GPU; take bf16 or fp32 on the CPU"
+        )
+    frame = frame_of(transform)
     own = {"normalize": settings.normalize, "precision": settings.precision}
-    title = f"{title}, {settings.precision}{normalised}"
-    return Encoder(title, {**identity, **own}, **parts)
+    return Encoder(
+        title=f"{title}, {settings.precision}" + ", normalised" * settings.normalize,
+        identity={**identity, **own},
+        preprocess=transform if frame is None else frame.shape,
+        encode=_forward_pass(forward, device, frame, **own),
+        frame=frame,
+        device=device,
+        **more,
+    )
 
 
 def state_hash(model: nn.Module) -> str:
@@ -118,12 +173,12 @@ def state_hash(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def forward_pass(
+def _forward_pass(
     forward: Callable[[Tensor], Tensor],
     device: torch.device,
-    precision: str,
+    frame: Frame | None,
     normalize: bool,
-    frame: Frame | None = None,
+    precision: str,
 ) -> Callable[[Tensor], Tensor]:
     """Make an encoder's `encode` of `forward`: frozen, on `device`, in `precision`.
 

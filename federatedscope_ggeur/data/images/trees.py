@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -36,8 +36,8 @@ from .layout import (
 
 logger = get_logger(__name__)
 
-#: The paths of one split's image files by class, each list sorted by name.
-Files = dict[str, list[str]]
+#: One split's image files as pairs (class, path), sorted by name within a class.
+Files = list[tuple[str, str]]
 Naming = Callable[[str], "str | None"]
 
 _LINE = re.compile(r"(?:.*/)?([^/]+)/([^/]+)\s+(\d+)")
@@ -65,7 +65,7 @@ class DomainFiles:
 
     @property
     def classes(self) -> set[str]:
-        return {*self.train, *(self.test or ())}
+        return {name for name, _ in (*self.train, *(self.test or ()))}
 
 
 @register_image_reader("image_folder")
@@ -178,17 +178,20 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
             + (f", but {loose} image(s)" if loose else "")
             + ". Put the images of each class into a folder: <domain>/<class>/<file>."
         )
-    found: Files = {}
+    found: Files = []
+    folders: dict[str, str] = {}
     passed_over: Counter[str] = Counter()
     for path in classes:
         name = naming(path.name)
-        if name in found:
+        if name is None:
+            continue
+        if name in folders:
             raise DataError(
                 f"{path}: the class '{name}' has a second folder, "
-                f"'{Path(found[name][0]).parent.name}'. Keep one of them."
+                f"'{folders[name]}'. Keep one of them."
             )
-        if name is not None:
-            found[name] = image_files(path, passed_over)
+        folders[name] = path.name
+        found += [(name, file) for file in image_files(path, passed_over)]
     if passed_over:
         counts = ", ".join(f"{n} {suffix}" for suffix, n in sorted(passed_over.items()))
         logger.warning(
@@ -310,17 +313,11 @@ def numbered(
 
 def images_of(root: Path, files: Files, classes: Sequence[str]) -> Images:
     """The images in the order of classes, and sorted by file name within a class."""
-    paths = [path for c in classes for path in files.get(c, ())]
-    counts = [len(files.get(c, ())) for c in classes]
-    return images_from_files(root, paths, np.repeat(np.arange(len(classes)), counts))
-
-
-def by_class(named: Iterable[tuple[str, str]]) -> Files:
-    """The files of pairs (class, path), by class."""
-    found: Files = {}
-    for name, path in named:
-        found.setdefault(name, []).append(path)
-    return found
+    place = {name: number for number, name in enumerate(classes)}
+    numbers = [place.get(name, -1) for name, _ in files]
+    kept = [row for row in np.argsort(numbers, kind="stable") if numbers[row] >= 0]
+    paths = [files[row][1] for row in kept]
+    return images_from_files(root, paths, [numbers[row] for row in kept])
 
 
 class Line(NamedTuple):
@@ -341,14 +338,13 @@ class OfficialLists:
     @classmethod
     def find(cls, layout: Layout, root: Path) -> OfficialLists | None:
         """The lists of a data set; None if there are none."""
-        files = [
-            f"{domain}_{part}.txt" for domain in layout.domains for part in layout.parts
-        ]
+        known = set(map(spelling, layout.lists))
         for base in layout.bases(root):
-            inside = [p for p in subfolders(base) if spelling(p.name) in layout.lists]
-            for folder in (base, *inside):
-                if any((folder / file).is_file() for file in files):
-                    return cls(layout, folder)
+            inside = [p for p in subfolders(base) if spelling(p.name) in known]
+            for lists in (cls(layout, folder) for folder in (base, *inside)):
+                files = [lists.file(d, p) for d in layout.domains for p in layout.parts]
+                if any(file.is_file() for file in files):
+                    return lists
         return None
 
     def file(self, domain: str, part: str) -> Path:
@@ -395,11 +391,7 @@ class OfficialLists:
         """
         if domain.test is not None:
             return domain  # it has its own split
-        there = {
-            f"{name}/{Path(path).name}": (name, path)
-            for name, files in domain.train.items()
-            for path in files
-        }
+        there = {f"{c}/{Path(path).name}": (c, path) for c, path in domain.train}
         listed = []
         for part in self.layout.parts:
             lines = self.lines(domain.name, part)
@@ -418,12 +410,10 @@ class OfficialLists:
             listed.append(named & there.keys())
         both = listed[0] & listed[1]
         if both:
-            files = " and ".join(
-                self.file(domain.name, p).name for p in self.layout.parts
-            )
+            files = " and ".join(f"{domain.name}_{p}.txt" for p in self.layout.parts)
             raise DataError(
                 f"{self.folder}: {len(both)} image(s) are in both {files}, e.g. "
                 f"'{min(both)}'. Restore the lists."
             )
-        train, test = (by_class(there[key] for key in sorted(part)) for part in listed)
-        return DomainFiles(domain.name, domain.folder, train, test)
+        parts = ([there[key] for key in sorted(part)] for part in listed)
+        return DomainFiles(domain.name, domain.folder, *parts)
