@@ -272,6 +272,11 @@ def heads_text(runs: Iterable[FoundRun]) -> str:
     return ", ".join(f"{count} {head}" for head, count in heads.most_common())
 
 
+def seeds_text(rows: Iterable[Row]) -> str:
+    """How many seeds the rows have, such as "3" or "2 or 3"."""
+    return " or ".join(map(str, sorted({len(row.runs) for row in rows})))
+
+
 def across(tables: Sequence[Table]) -> list[tuple[str, Table, list[Row]]]:
     """The settings of several data sets as columns of one table.
 
