@@ -83,6 +83,8 @@ class DistributedRun:
         See `Membership`.
     go_on : callable (path) -> str
         Returns the command that continues from a checkpoint.
+    store : path, optional
+        See `Coordinator`.
 
     Attributes
     ----------
@@ -103,9 +105,11 @@ class DistributedRun:
         folder: str | Path,
         proven: bool,
         go_on: Callable[[Path], str] = command_to_go_on,
+        store: Path | None = None,
     ):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
         self._engine, self._folder, self._go_on = engine, Path(folder), go_on
+        self._store = store
         self.is_begun = False
         settings, path = agreed_settings(cfg), cfg.federate.restore_from
         check_place(cfg.federate.save_to, path)
@@ -145,6 +149,7 @@ class DistributedRun:
             domains, settings, handshake, rows, members, self._dismiss
         )
         self.coordinator.folder = self._folder if self._folder.is_dir() else None
+        self.coordinator.store = self._store
         kept = server_checkpoints(self._folder, settings, handshake, progress)
         notes = self._notes(settings)
         self.history = History(self.coordinator, self._begun(notes), kept, progress)

@@ -113,7 +113,10 @@ class FolderServer:
         data, self._entries = server_data(cfg), 0
 
         def federation(dismiss) -> DistributedRun:
-            return DistributedRun(cfg, data, dismiss, ENGINE, self.folder, True)
+            store = self._store.folder
+            return DistributedRun(
+                cfg, data, dismiss, ENGINE, self.folder, True, store=store
+            )
 
         self._leader = Leader(
             cfg,

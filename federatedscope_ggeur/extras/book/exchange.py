@@ -80,9 +80,9 @@ class BookSettings:
     config: Mapping[str, Any]
     given: Given = NOT_KNOWN
 
-    def places(self, folder: str | os.PathLike) -> RunPlaces:
-        """Where the run writes whose folder is `folder`."""
-        return RunPlaces.of(folder, self.config["federate"]["save_to"])
+    def places(self, folder: str | os.PathLike, store: Path | None = None) -> RunPlaces:
+        """Where a run in `folder` writes; for `store` see `Coordinator`."""
+        return RunPlaces.of(folder, str(store or self.config["federate"]["save_to"]))
 
 
 class BookClient(ClientSide):
@@ -191,7 +191,6 @@ class BookExchange(Exchange):
 
     KINDS = (BOOK_STATISTICS, BOOK_RECEIPT)
     CLIENT = BookClient
-    NOT_BY_FOLDER = "book"
     agreed = staticmethod(keys.agreed)
     objections = staticmethod(keys.objections)
     REVEALS = (
@@ -244,7 +243,8 @@ class BookExchange(Exchange):
         if not Path(own.folder).is_dir():  # the run has not come so far
             yield
             return
-        book, places = Federation.load(own.folder), own.places(folder)
+        book = Federation.load(own.folder)
+        places = book.run_in(folder) or own.places(folder)
         book.note_run(places)
         try:
             yield
@@ -275,9 +275,7 @@ class BookExchange(Exchange):
             The folder of the book is not empty.
         """
         course, exact = self.course, self.exact
-        folder = Path(self.settings.folder)
-        if folder.exists():
-            check_empty(folder)
+        self._begun()
         for numbers in windows(self.server.participants, course.plan.round0_window):
             asked = dict.fromkeys(course.membership.here(numbers), ())
             for upload in (
@@ -292,8 +290,8 @@ class BookExchange(Exchange):
 
     def complete(self) -> Requests[None]:
         """Write the book after the head is made, and send each client its receipt."""
-        settings, folder = self.settings, self.course.folder
-        book = Federation.create(
+        settings = self.settings
+        book = self._begun() or Federation.create(
             settings.folder,
             settings.class_names,
             settings.grid.dim,
@@ -306,13 +304,29 @@ class BookExchange(Exchange):
                 for held in self.uploads
                 if held.statistics.classes
             ],
-            run=None if folder is None else settings.places(folder),
+            run=self._places,
         )
+        # The book may have changed since, if the run goes on from its store.
+        first = book.first_receipts()
         receipts = {
-            k: (BookReceipt(json.dumps(book.receipt(k))).to_bytes(),)
-            for k in self.course.membership.here(book.clients)
+            k: (BookReceipt(json.dumps(first[k])).to_bytes(),)
+            for k in self.course.membership.here(first)
         }
         yield from self.course.tell(BOOK_RECEIPT, 0, receipts)
+
+    @property
+    def _places(self) -> RunPlaces | None:
+        folder, store = self.course.folder, self.course.store
+        return None if folder is None else self.settings.places(folder, store)
+
+    def _begun(self) -> Federation | None:
+        """The book that this run wrote before it went on from its store, if it did."""
+        folder, store = Path(self.settings.folder), self.course.store
+        if store is not None and self._places is not None:
+            return Federation.of_run(folder, self._places)
+        if folder.exists():
+            check_empty(folder)
+        return None
 
     def record(self) -> dict[str, Any]:
         return {

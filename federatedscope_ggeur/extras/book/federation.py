@@ -45,7 +45,7 @@ from .chain import (
     public_of,
     signed,
 )
-from .folder import Folder, RunPlaces, write_folder
+from .folder import JOURNAL, STAGED, Folder, RunPlaces, write_folder
 from .grid import USUAL_EXPONENT, Grid, GridStatistics
 
 _FORMAT = 2
@@ -230,6 +230,28 @@ class Federation:
             held.change({**files, _KEY: key, **made._state(made.links, about)})
             made._read()
         return made
+
+    @classmethod
+    def of_run(cls, folder: str | os.PathLike, run: RunPlaces) -> Federation | None:
+        """The book that a run has begun; None if it has not come so far.
+
+        A beginning that was interrupted is finished.
+
+        Raises
+        ------
+        ConfigError
+            The folder has other files.
+        """
+        path = Path(folder)
+        names = set(os.listdir(path)) if path.is_dir() else set()
+        if not {JOURNAL, _BOOK} & names:
+            if any(not name.startswith(".") for name in names - {STAGED}):
+                check_empty(path)
+            return None
+        book = cls.finish(path)[0] if JOURNAL in names else cls.load(path)
+        if run not in book._places():
+            check_empty(path)
+        return book
 
     def _first(self, joining: Iterable) -> tuple[list[BookEntry], list[ChainLink]]:
         """The entries and links of a new book."""
@@ -539,6 +561,11 @@ class Federation:
                 run.clear()
                 raise ConfigError(f"{_MEANWHILE}, so its files were removed; {_AGAIN}")
 
+    def run_in(self, folder: str | os.PathLike) -> RunPlaces | None:
+        """Where a recorded run writes whose folder is `folder`; None without one."""
+        path = RunPlaces.of(folder).path
+        return next((run for run in self._places() if run.path == path), None)
+
     def rename_run(self, run: RunPlaces, path: str | os.PathLike) -> None:
         """Rename the folder of a recorded run to `path`.
 
@@ -567,7 +594,14 @@ class Federation:
 
     def receipt(self, client: int) -> dict[str, Any]:
         """A client's receipt: the last link of the chain, signed."""
-        end = self.links[-1]
+        return self._receipt(client, self.links[-1])
+
+    def first_receipts(self) -> dict[int, dict[str, Any]]:
+        """The receipts of the clients with which the book began."""
+        first = list(takewhile(self._is_of_the_start, self.links))
+        return {n.who: self._receipt(n.who, first[-1]) for n in first if n.who}
+
+    def _receipt(self, client: int, end: ChainLink) -> dict[str, Any]:
         known = {"book": self.links[0].hash, "client": client, "link": end.number}
         return signed({"kind": "receipt", **known, "hash": end.hash}, self._key)
 

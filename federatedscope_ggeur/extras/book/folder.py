@@ -33,7 +33,7 @@ from federatedscope_ggeur.reporting.run_files import (
 
 T = TypeVar("T")
 
-_STAGED, _JOURNAL, _LOCK = "staged", "journal.json", ".lock"
+STAGED, JOURNAL, _LOCK = "staged", "journal.json", ".lock"
 
 
 class Folder:
@@ -135,13 +135,13 @@ class Folder:
             completes the change.
         """
         try:
-            (self.path / _STAGED).mkdir()
+            (self.path / STAGED).mkdir()
             for place, data in enumerate(files.values()):
-                staged = self.path / _STAGED / str(place)
+                staged = self.path / STAGED / str(place)
                 write_atomically(staged, data, mode=0o600)
-            _sync(self.path / _STAGED)
+            _sync(self.path / STAGED)
             decided = {"files": list(files), "gone": list(gone)}
-            write_atomically(self.path / _JOURNAL, json.dumps(decided))
+            write_atomically(self.path / JOURNAL, json.dumps(decided))
             _sync(self.path)
             self._settle(last)
         except OSError as error:
@@ -152,12 +152,12 @@ class Folder:
         return f"the book '{self.path}'"
 
     def _journal(self) -> Path:
-        return path_below(self.path, _JOURNAL)
+        return path_below(self.path, JOURNAL)
 
     def _decided(self) -> tuple[list[str], list[str]]:
         """The files that the journal writes, and what it deletes."""
         try:
-            decided = json.loads(self.read(_JOURNAL))
+            decided = json.loads(self.read(JOURNAL))
             files, gone = decided["files"], decided["gone"]
             if not all(isinstance(name, str) for name in [*files, *gone]):
                 raise ValueError("a name is no text")
@@ -184,7 +184,7 @@ class Folder:
                 target = self.path / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileNotFoundError):  # moved before the kill
-                    os.replace(path_below(self.path, f"{_STAGED}/{place}"), target)
+                    os.replace(path_below(self.path, f"{STAGED}/{place}"), target)
                 _sync(target.parent)
             for name in gone:
                 remove(self.path / name)
@@ -193,7 +193,7 @@ class Folder:
         remove(self._journal())
 
     def _drop_staged(self) -> None:
-        remove(self.path / _STAGED)
+        remove(self.path / STAGED)
         for left in self.path.glob(".*.tmp"):
             left.unlink()
 
@@ -235,7 +235,8 @@ class RunPlaces:
     path : str
         The run's folder, absolute.
     saved : str
-        The checkpoint that the user named, absolute; "" if it is in the folder.
+        The checkpoint that the user named, or the folder in which the run keeps what
+        came in; absolute. "" if there is neither.
     """
 
     path: str

@@ -106,9 +106,12 @@ class Coordinator:
     evaluation : EvaluationExchange
     folder : Path or None
         Where the run's files will be; None if it leaves none.
+    store : Path or None
+        Where the run keeps what clients sent, to go on from; None if it keeps nothing.
     """
 
     folder: Path | None = None
+    store: Path | None = None
 
     def __init__(
         self,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
+from federatedscope_ggeur import files
 from federatedscope_ggeur.cfg_ggeur.load import default_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.engines.sites.keys import (
@@ -17,6 +19,8 @@ from federatedscope_ggeur.engines.sites.keys import (
 )
 from federatedscope_ggeur.engines.sites.server import lead
 from federatedscope_ggeur.engines.sites.site import take_part
+from federatedscope_ggeur.federation.course import client_handler
+from federatedscope_ggeur.reporting import run as reporting_run
 from federatedscope_ggeur.settings import flatten
 
 SERVER, NAME = "hearts", "a_run"
@@ -121,6 +125,14 @@ class World:
                 return
         raise AssertionError("the run did not end")
 
+    def run_dying(self) -> None:
+        """Let all sides take turns, each of which may be killed."""
+        while not all(side.over for side in self.sides):
+            for side in self.sides:
+                with suppress(Killed):
+                    if not side.over:
+                        self.turn(side)
+
     def carry(self, drawn: random.Random) -> None:
         """Copy files between the folders as a poor carrier does.
 
@@ -165,6 +177,11 @@ class Deaths:
         self._write, self._share = write, share
         self._drawn, self._met = random.Random(seed), set()
         self.count = 0
+
+    def strike(self, monkeypatch, *modules) -> None:
+        """Take the place of the writes of a run by folder, and of `modules`."""
+        for module in (files, client_handler, reporting_run, *modules):
+            monkeypatch.setattr(module, "write_atomically", self)
 
     def __call__(self, path, data, mode=0o666) -> None:
         self._maybe(path, "before")

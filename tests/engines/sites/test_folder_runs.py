@@ -10,17 +10,15 @@ import shutil
 import threading
 
 import pytest
-from folder_world import Deaths, Killed
+from folder_world import Deaths
 from private_words import NOISE, SUMS
 
 from federatedscope_ggeur import files
 from federatedscope_ggeur.engines.sites import server as server_module
 from federatedscope_ggeur.engines.sites.keys import make_identity, unusable
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation.course import client_handler
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.reporting import read_results
-from federatedscope_ggeur.reporting import run as reporting_run
 
 LDA = ("ggeur.closed_form", "lda", "ggeur.init", "random", "ggeur.keep", "trained")
 CHARGED = (*NOISE, "ggeur.privacy.dp.ledger", "ledger")
@@ -98,15 +96,8 @@ def test_kills_at_writes(run, world, embedded, monkeypatch):
     wanted = embedded(*settings)
     here = world(*settings)
     deaths = Deaths(files.write_atomically, 0.2 if run == "scaffold" else 0.3)
-    for module in (files, client_handler, reporting_run):
-        monkeypatch.setattr(module, "write_atomically", deaths)
-    while not all(side.over for side in here.sides):
-        for side in here.sides:
-            try:
-                if not side.over:
-                    here.turn(side)
-            except Killed:
-                pass
+    deaths.strike(monkeypatch)
+    here.run_dying()
     assert deaths.count > 15
     check_as_embedded(here, wanted)
 
