@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from statistics import fmean
 from textwrap import wrap
-from typing import Literal
 
 from federatedscope_ggeur.printable import LINE, markdown, printable
 from federatedscope_ggeur.reporting.tables import text_table
@@ -19,11 +18,19 @@ from federatedscope_ggeur.reporting.tables import text_table
 from ..study import Study, Tuned
 from .labels import Difference, Spread
 from .runs import AVG, COSTS, Measure
-from .table import CLAIM_FROM, Best, Row, Table, across, heads_text, name_of, seeds_text
+from .table import (
+    CLAIM_FROM,
+    Best,
+    Mark,
+    Row,
+    Table,
+    across,
+    heads_text,
+    name_of,
+    seeds_text,
+)
 
 NONE = "-"
-#: "best" is the best by a test. "top" is the best mean, without a test.
-Mark = Literal["", "best", "top"]
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ def scores_sheet(table: Table) -> Sheet:
     def score(measure: Measure) -> Column:
         best = bests[measure]
         title = _title(measure, table)
-        return title, lambda row: _percents(row.spread(measure), _mark(row.name, best))
+        return title, lambda row: _percents(row.spread(measure), best.mark(row.name))
 
     notes = [
         "accuracy in %: mean ± standard deviation (ddof 1) over seeds, of the score of "
@@ -149,7 +156,7 @@ def across_sheet(tables: Sequence[Table]) -> Sheet | None:
     cells: dict[str, dict[int, SheetCell]] = {}
     for place, (_, table, rows) in enumerate(columns):
         for row in rows:
-            mark = _mark(row.name, bests[id(table)])
+            mark = bests[id(table)].mark(row.name)
             shown = _percents(row.spread(AVG), mark)
             cells.setdefault(table.point(row), {})[place] = shown
     seeds = seeds_text(row for _, _, rows in columns for row in rows)
@@ -176,7 +183,7 @@ def grid_sheet(table: Table) -> Sheet:
     def cell(name: str, column: str) -> SheetCell:
         row = cells.get((name, column))
         spread = None if row is None else table.rows[row].spread(AVG)
-        return _percents(spread, _mark(row, best))
+        return _percents(spread, best.mark(row))
 
     def heads(name: str) -> SheetCell:
         rows = [table.rows[r] for (there, _), r in cells.items() if there == name]
@@ -337,12 +344,6 @@ def _cost(row: Row, measure: Measure) -> SheetCell:
     places = max(0, 2 - math.floor(math.log10(mean))) if mean > 0 else 0
     behind = f"± {spread.sd / scale:.{places}f}" if spread.sd else ""
     return SheetCell(f"{mean:.{places}f}", behind)
-
-
-def _mark(name: str | None, best: Best) -> Mark:
-    if name not in best.rows:
-        return ""
-    return "best" if name in best.tested else "top"
 
 
 def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
