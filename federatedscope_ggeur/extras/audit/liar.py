@@ -47,33 +47,21 @@ from .subtractions import Owner, by_covariance, by_means
 
 
 @dataclass(frozen=True)
-class _Claimed:
+class _Claimed(ClientRows):
     """The vectors of a lying client, from its own rows and invented rows.
 
-    It replaces `ClientRows`. The liar always denies that it owns nearly all rows of a
-    class, or of all classes.
+    The liar always denies that it owns nearly all rows of a class, or of all classes.
     """
 
-    rows: ClientRows
     claim: Claim
 
-    @property
-    def features(self) -> Tensor:
-        return self.rows.features
-
-    @property
-    def labels(self) -> Tensor:
-        return self.rows.labels
-
-    @property
-    def fits(self) -> bool:
-        return True
+    fits = True  # type: ignore[assignment]
 
     def counts(self) -> np.ndarray:
-        return self.rows.counts() + self.claim.rows.numpy().view(np.uint64)
+        return super().counts() + self.claim.rows.numpy().view(np.uint64)
 
     def means(self, named: Named) -> np.ndarray:
-        told = self.rows.means(named)
+        told = ClientRows(self.features, self.labels, self.settings).means(named)
         told[-(len(named.classes) + 1) :] = 0
         return told
 
@@ -81,8 +69,8 @@ class _Claimed:
         o, claim = origin.double(), self.claim
         rows = int(claim.rows[list(named.classes)].sum())
         about = claim.scatter * torch.eye(len(o)).double() + rows * torch.outer(o, o)
-        more = encode(svec(about.numpy()), self.rows.settings.fraction_bits)
-        return self.rows.pooled(named, origin) + more
+        more = encode(svec(about.numpy()), self.settings.fraction_bits)
+        return super().pooled(named, origin) + more
 
 
 def lying(
@@ -90,8 +78,7 @@ def lying(
 ) -> Participant:
     """Make a client that follows the protocol but lies about its rows."""
     liar = Participant(number, features, labels, settings)
-    rows = _Claimed(ClientRows(features, labels, settings), claim)
-    liar._rows = rows  # type: ignore[assignment]
+    liar._rows = _Claimed(features, labels, settings, claim)
     return liar
 
 
