@@ -128,17 +128,6 @@ def test_weights_are_drawn_by_the_generator_alone(name):
     assert not torch.equal(first, other)
 
 
-@pytest.mark.slow
-def test_a_resnet_is_torchvisions():
-    models = pytest.importorskip("torchvision.models")
-    model = network("resnet18", stem="imagenet")
-    plain = models.resnet18(num_classes=5)
-    plain.load_state_dict(model.state_dict(), strict=False)
-    images = torch.rand(2, 3, 8, 8)
-    plain.eval(), model.eval()
-    assert torch.equal(plain(images), model(images.flatten(1)))
-
-
 def test_convnet5_is_federatedscopes(federatedscope):
     from federatedscope.cv.model.cnn import ConvNet5
 
