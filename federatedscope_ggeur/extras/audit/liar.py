@@ -47,21 +47,33 @@ from .subtractions import Owner, by_covariance, by_means
 
 
 @dataclass(frozen=True)
-class _Claimed(ClientRows):
+class _Claimed:
     """The vectors of a lying client, from its own rows and invented rows.
 
-    The liar always denies that it owns nearly all rows of a class, or of all classes.
+    It replaces `ClientRows`. The liar always denies that it owns nearly all rows of a
+    class, or of all classes.
     """
 
+    rows: ClientRows
     claim: Claim
 
-    fits = True  # type: ignore[assignment]
+    @property
+    def features(self) -> Tensor:
+        return self.rows.features
+
+    @property
+    def labels(self) -> Tensor:
+        return self.rows.labels
+
+    @property
+    def fits(self) -> bool:
+        return True
 
     def counts(self) -> np.ndarray:
-        return super().counts() + self.claim.rows.numpy().view(np.uint64)
+        return self.rows.counts() + self.claim.rows.numpy().view(np.uint64)
 
     def means(self, named: Named) -> np.ndarray:
-        told = ClientRows(self.features, self.labels, self.settings).means(named)
+        told = self.rows.means(named)
         told[-(len(named.classes) + 1) :] = 0
         return told
 
@@ -69,8 +81,8 @@ class _Claimed(ClientRows):
         o, claim = origin.double(), self.claim
         rows = int(claim.rows[list(named.classes)].sum())
         about = claim.scatter * torch.eye(len(o)).double() + rows * torch.outer(o, o)
-        more = encode(svec(about.numpy()), self.settings.fraction_bits)
-        return super().pooled(named, origin) + more
+        more = encode(svec(about.numpy()), self.rows.settings.fraction_bits)
+        return self.rows.pooled(named, origin) + more
 
 
 def lying(
@@ -78,7 +90,8 @@ def lying(
 ) -> Participant:
     """Make a client that follows the protocol but lies about its rows."""
     liar = Participant(number, features, labels, settings)
-    liar._rows = _Claimed(features, labels, settings, claim)
+    rows = _Claimed(ClientRows(features, labels, settings), claim)
+    liar._rows = rows  # type: ignore[assignment]
     return liar
 
 
