@@ -61,9 +61,10 @@ def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> Stu
         raise _Wrong("base: is missing; name the config that the runs start from")
     axes, tune = _axes(tree.get("axes"), path)
     first = text.lstrip().partition("\n")[0]
+    title = first.lstrip("# ").rstrip() if first.startswith("#") else path.name
     plan = StudyPlan(
         path=path,
-        title=first.lstrip("# ").rstrip() if first.startswith("#") else path.stem,
+        title=path.stem if title == path.name else title,
         base=_base(tree["base"], path),
         settings=_settings(tree.get("settings"), "settings"),
         axes=axes,

@@ -40,6 +40,11 @@ def load(tmp_path):
     return read
 
 
+@pytest.mark.parametrize("first", ["# mine.yaml\n", ""])
+def test_a_study_without_a_title_is_called_by_its_file(load, first):
+    assert load(f"{first}base: ggeur_quickstart\n").title == "mine"
+
+
 def test_all_combinations_seed_by_seed(load):
     plan = load(
         """# Table 0: an example
