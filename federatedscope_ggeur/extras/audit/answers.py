@@ -27,16 +27,7 @@ from federatedscope_ggeur.models.closed_forms import (
     log_losses,
 )
 
-from .base import (
-    Attack,
-    AttackResult,
-    Clock,
-    Transcript,
-    Truth,
-    nothing,
-    reidentified,
-    untried,
-)
+from .base import Attack, AttackResult, Clock, Report, Transcript, Truth
 from .known_rows import a1, a1b, a2, a3, a8, a10
 from .liar import a11
 from .released import a4, a5
@@ -82,20 +73,17 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     The attack does not look for validation rows. If clients score them, they are part
     of the numbers and make the attack harder.
     """
+    report = Report("A13", "server")
     answered = sorted(set(seen.hits) | set(seen.log_losses))
     if not answered or seen.left_out is None or seen.form is None:
-        return [
-            nothing(
-                "A13", "server", "rows", "no client reports scores of heads on its rows"
-            )
-        ]
+        return report.nothing("no client reports scores of heads on its rows")
     withheld = {
         k: truth.counts(k) * (seen.uploads[k].counts == 0)
         for k in answered
         if k in seen.uploads
     }
     if not any(counts.any() for counts in withheld.values()):
-        return [nothing("A13", "server", "rows", "no client has a withheld class")]
+        return report.nothing("no client has a withheld class")
     known = _Known(seen, truth)
     rng = np.random.default_rng(truth.seed)
     ranks: list[int] = []
@@ -115,14 +103,14 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
             ranks.append(_rank(scores[here].numpy(), own[here].numpy(), rng))
             chances.append(int(own[here].sum()) / int(here.sum()))
     if not ranks:
-        return [untried("A13", "server", "rows", "the time ran out")]
+        return report.untried()
     notes = []
     if explained:
         notes.append(f"the numbers of {explained} clients contain no withheld row")
     if asked < len(withheld):
         notes.append(f"{asked} of {len(withheld)} clients tried")
     what, among = "withheld classes", "the known rows of its class"
-    return [reidentified("A13", what, ranks, chances, among, notes=notes)]
+    return report.reidentified(what, ranks, chances, among, notes=notes)
 
 
 def likely(

@@ -44,6 +44,8 @@ RECOVERED = 0.99
 #: The attackers. Curious: the server or one client follows the protocol, works alone,
 #: and stores all messages that it sees. Lying: one client lies about its own rows.
 CURIOUS, LYING = ADVERSARIES = ("curious", "lying")
+#: What a lying client finds.
+MEANS = "means of few rows of others known"
 
 
 def has_secure_sums(demands: Demands) -> bool:
@@ -271,56 +273,6 @@ class Clock:
 Attack = Callable[[Transcript, Truth, Clock], list[AttackResult]]
 
 
-def nothing(attack: str, observer: str, level: str, why: str, **more) -> AttackResult:
-    """Make the finding of an attack that had nothing to attack."""
-    return AttackResult(attack, observer, "", level=level, note=why, **more)
-
-
-def untried(attack: str, observer: str, level: str, why: str, **more) -> AttackResult:
-    """Make the finding of an attack that was possible but was not tried."""
-    note = f"not tried: {why}"
-    return AttackResult(attack, observer, "", level=level, tried=0, note=note, **more)
-
-
-def counted(
-    attack: str,
-    observer: str,
-    what: str,
-    right: int,
-    tried: int,
-    note: str = "",
-    adversary: str = CURIOUS,
-) -> AttackResult:
-    """Make the finding of an attack that guessed `right` of `tried` secrets.
-
-    The run fails if one guess is right.
-    """
-    if not tried:
-        why = "the time ran out"
-        return untried(attack, observer, "rows", why, adversary=adversary)
-    return AttackResult(
-        attack,
-        observer,
-        f"{what}, of {tried}",
-        float(right),
-        limit=0.0,
-        level="rows",
-        passed=not right,
-        tried=tried,
-        adversary=adversary,
-        note=note,
-    )
-
-
-def recovered(
-    attack: str, observer: str, found: int, tried: int, clock: Clock, note: str = ""
-) -> AttackResult:
-    """Make the finding of an attack that recovers rows."""
-    missed = f"not recovered in {clock.seconds:g} s" if not found else ""
-    note = "; ".join(filter(None, [missed, note]))
-    return counted(attack, observer, "rows recovered", found, tried, note=note)
-
-
 def cosine(one: Tensor, other: Tensor) -> Tensor:
     """The cosines [n, m] of the rows of `one` [n, D] with those of `other` [m, D]."""
     unit = [
@@ -351,6 +303,8 @@ def drawn_classes(
 #: Limits of the AUC, and of the hit rate at AT false alarms. A run fails at level
 #: membership if an attack's lower bound is above its limit.
 AUC_LIMIT, RATE_LIMIT, AT = 0.60, 0.05, 0.01
+#: The number of membership attacks, over which the error of the bounds is shared.
+_ATTACKS = 4
 
 
 def auc(members: np.ndarray, others: np.ndarray) -> tuple[float, float, float]:
@@ -404,78 +358,108 @@ def more_than_chance(chances: Sequence[float], error: float = 0.05) -> int:
     return int(np.argmax(at_least <= error))
 
 
-def reidentified(
-    attack: str,
-    what: str,
-    ranks: Sequence[int],
-    chances: Sequence[float],
-    among: str,
-    recovered: int | None = None,
-    notes: Sequence[str] = (),
-) -> AttackResult:
-    """Make a finding of how many classes were re-identified, compared with chance.
+@dataclass(frozen=True)
+class Report:
+    """Makes the findings of one attack, each as a list of its own.
 
-    A class is re-identified if a row of the client has rank 1. `among` names the ranked
-    rows. `recovered` is the number of rows that an attack computed by itself.
+    Attributes
+    ----------
+    attack, observer : str
+    level : str
+        As in `AttackResult`, and so is `adversary`.
+    adversary : {"curious", "lying"}
     """
-    hits, tried = ranks.count(1), len(ranks)
-    least = more_than_chance(chances)
-    told = least <= tried
-    within = stats.binomtest(hits, tried).proportion_ci(method="exact")
-    power = (
-        f"{least} or more fail"
-        if told
-        else "too few known rows to distinguish the result from chance"
-    )
-    rank = f"median rank of its nearest row {np.median(ranks):g} of {among}"
-    found = "" if recovered is None else f"{recovered} rows recovered"
-    return AttackResult(
-        attack=attack,
-        observer="server",
-        figure=f"{what} re-identified, of {tried}",
-        value=float(hits),
-        low=within.low * tried,
-        high=within.high * tried,
-        chance=float(np.sum(chances)),
-        limit=float(least - 1) if told else None,
-        level="rows",
-        passed=not recovered and hits < least if told or recovered else None,
-        tried=tried,
-        note="; ".join(filter(None, [found, rank, power, *notes])),
-    )
 
+    attack: str
+    observer: str
+    level: str = "rows"
+    adversary: str = CURIOUS
 
-def membership(
-    attack: str,
-    observer: str,
-    members: np.ndarray,
-    others: np.ndarray,
-    attacks: int = 4,
-    note: str = "",
-) -> AttackResult:
-    """Make the finding of a membership attack from the scores of all rows."""
-    if not len(members) or not len(others):
-        why = (
-            "the attack had no members, no other rows to compare, or no time; set "
-            "aside test rows by data.splits"
+    def of(self, figure: str, **more) -> list[AttackResult]:
+        """The finding with these values of `AttackResult`."""
+        named = self.attack, self.observer, figure
+        about = {"level": self.level, "adversary": self.adversary}
+        return [AttackResult(*named, **{**about, **more})]
+
+    def nothing(self, why: str) -> list[AttackResult]:
+        """The finding of an attack that had nothing to attack."""
+        return self.of("", note=why)
+
+    def untried(self, why: str = "the time ran out") -> list[AttackResult]:
+        """The finding of an attack that was possible but was not tried."""
+        return self.of("", tried=0, note=f"not tried: {why}")
+
+    def counted(
+        self, what: str, right: int, tried: int, note: str = ""
+    ) -> list[AttackResult]:
+        """The finding of an attack that guessed `right` of `tried` secrets.
+
+        The run fails if one guess is right.
+        """
+        if not tried:
+            return self.untried()
+        verdict = {"limit": 0.0, "passed": not right, "tried": tried}
+        return self.of(f"{what}, of {tried}", value=float(right), **verdict, note=note)
+
+    def reidentified(
+        self,
+        what: str,
+        ranks: Sequence[int],
+        chances: Sequence[float],
+        among: str,
+        recovered: int | None = None,
+        notes: Sequence[str] = (),
+    ) -> list[AttackResult]:
+        """The finding of how many classes were re-identified, compared with chance.
+
+        A class is re-identified if a row of the client has rank 1. `among` names the
+        ranked rows. `recovered` is the number of rows that an attack computed by
+        itself.
+        """
+        hits, tried = ranks.count(1), len(ranks)
+        least = more_than_chance(chances)
+        told = least <= tried
+        within = stats.binomtest(hits, tried).proportion_ci(method="exact")
+        power = (
+            f"{least} or more fail"
+            if told
+            else "too few known rows to distinguish the result from chance"
         )
-        return untried(attack, observer, "membership", why)
-    value, low, high = auc(members, others)
-    rate, least = hit_rate(members, others, AT, attacks)
-    fails = low > AUC_LIMIT or least > RATE_LIMIT
-    said = f"{rate:.3f} of members at {AT:.0%} false ones ({least:.3f} at least)"
-    power = f"about {AUC_LIMIT + value - low:.2f} or more fail" if low else ""
-    return AttackResult(
-        attack=attack,
-        observer=observer,
-        figure="AUC",
-        value=value,
-        low=low,
-        high=high,
-        chance=0.5,
-        limit=AUC_LIMIT,
-        level="membership",
-        passed=not fails,
-        tried=len(members),
-        note="; ".join(filter(None, [said, power, note])),
-    )
+        rank = f"median rank of its nearest row {np.median(ranks):g} of {among}"
+        found = "" if recovered is None else f"{recovered} rows recovered"
+        return self.of(
+            f"{what} re-identified, of {tried}",
+            value=float(hits),
+            low=within.low * tried,
+            high=within.high * tried,
+            chance=float(np.sum(chances)),
+            limit=float(least - 1) if told else None,
+            passed=not recovered and hits < least if told or recovered else None,
+            tried=tried,
+            note="; ".join(filter(None, [found, rank, power, *notes])),
+        )
+
+    def membership(
+        self, members: np.ndarray, others: np.ndarray, note: str = ""
+    ) -> list[AttackResult]:
+        """The finding of a membership attack from the scores of all rows."""
+        if not len(members) or not len(others):
+            return self.untried(
+                "the attack had no members, no other rows to compare, or no time; set "
+                "aside test rows by data.splits"
+            )
+        value, low, high = auc(members, others)
+        rate, least = hit_rate(members, others, AT, _ATTACKS)
+        said = f"{rate:.3f} of members at {AT:.0%} false ones ({least:.3f} at least)"
+        power = f"about {AUC_LIMIT + value - low:.2f} or more fail" if low else ""
+        return self.of(
+            "AUC",
+            value=value,
+            low=low,
+            high=high,
+            chance=0.5,
+            limit=AUC_LIMIT,
+            passed=not (low > AUC_LIMIT or least > RATE_LIMIT),
+            tried=len(members),
+            note="; ".join(filter(None, [said, power, note])),
+        )

@@ -15,7 +15,7 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     ReleasePlan,
 )
 
-from .base import AttackResult, hit_rate
+from .base import AttackResult, Report, hit_rate
 
 #: The rates of false alarms at which attacks are scored.
 ALARMS = (0.01, 0.05, 0.1)
@@ -69,28 +69,23 @@ def canaries(
         if honest == 1
         else "the server and its colluders"
     )
-    found = []
+    found: list[AttackResult] = []
     for alarms in ALARMS:
         rate, low = hit_rate(scores[True], scores[False], alarms, len(ALARMS))
         # An upper bound of the true rate of false alarms, if the runs show `alarms`.
         false = alarms * runs
         most = float(stats.beta.ppf(0.95, false + 1, runs - false))
         limit = float(stats.norm.sf(stats.norm.isf(most) - mu))
-        found.append(
-            AttackResult(
-                "D1",
-                who,
-                f"canaries found at {100 * alarms:g}% false alarms, of {runs}",
-                rate,
-                low=low,
-                high=1.0,
-                chance=alarms,
-                limit=limit,
-                level="dp",
-                passed=low <= limit,
-                tried=runs,
-                note=f"mu {mu:.3f}",
-            )
+        found += Report("D1", who, "dp").of(
+            f"canaries found at {100 * alarms:g}% false alarms, of {runs}",
+            value=rate,
+            low=low,
+            high=1.0,
+            chance=alarms,
+            limit=limit,
+            passed=low <= limit,
+            tried=runs,
+            note=f"mu {mu:.3f}",
         )
     return found
 

@@ -22,14 +22,12 @@ from federatedscope_ggeur.geometry import Statistics
 from .base import (
     AttackResult,
     Clock,
+    Report,
     Transcript,
     Truth,
     cosine,
     drawn_classes,
     matched,
-    membership,
-    nothing,
-    recovered,
 )
 
 _LEVEL = "membership"
@@ -42,8 +40,9 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     If row x is a member, ``x - mu`` lies in the span of the scatter. Without a scatter,
     the attack uses the distance of x from the mean.
     """
+    report = Report("A2", "server", _LEVEL)
     if not seen.uploads:
-        return [nothing("A2", "server", _LEVEL, "no client sends its own statistics")]
+        return report.nothing("no client sends its own statistics")
     scores: Scores = []
     for k, upload in seen.uploads.items():
         pooled = None if upload.content == "class" else _inverse_of(upload)
@@ -57,7 +56,7 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
             if upload.content == "class":
                 inverse = _inverse(upload.factor(c).double())
             scores.append(_scored(inverse, upload.means[c], inside, outside))
-    return [_finding("A2", "server", scores)]
+    return _finding(report, scores)
 
 
 def a3(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
@@ -66,7 +65,7 @@ def a3(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     It works like A2, with any class mean that the client knows.
     """
     if seen.geometry is None or not seen.geometry.shapes:
-        return [nothing("A3", "client", _LEVEL, "the server sends no shapes")]
+        return Report("A3", "client", _LEVEL).nothing("the server sends no shapes")
     k = min(truth.clients)
     scores: Scores = []
     for c, shape in seen.geometry.shapes.items():
@@ -82,7 +81,7 @@ def a3(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
         )
         there = [seen.space.features(rows) for rows in (members, outside)]
         scores.append(_scored(_inverse(factor), centre, *there))
-    return [_finding("A3", f"client {k}", scores)]
+    return _finding(Report("A3", f"client {k}", _LEVEL), scores)
 
 
 def a8(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
@@ -90,7 +89,7 @@ def a8(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     k = min(truth.clients)
     got = seen.prototypes.get(k)
     if got is None or not len(got.labels):
-        return [nothing("A8", "client", _LEVEL, "the server sends no prototypes")]
+        return Report("A8", "client", _LEVEL).nothing("the server sends no prototypes")
     if got.counts is not None:
         got = of_the_others(got, *truth.clients[k], seen.space)
     scores: Scores = []
@@ -102,7 +101,7 @@ def a8(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
             there = [seen.space.features(rows) for rows in parts]
             near = [cosine(rows, anchors).max(dim=1).values.numpy() for rows in there]
             scores.append((near[0], near[1]))
-    return [_finding("A8", f"client {k}", scores)]
+    return _finding(Report("A8", f"client {k}", _LEVEL), scores)
 
 
 def a10(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
@@ -111,11 +110,11 @@ def a10(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
         from .released import a10_of_release  # for which the extra is needed
 
         return a10_of_release(seen, truth, clock)
-    held = seen.summed
+    report, held = Report("A10", "server", _LEVEL), seen.summed
     if held is None:
         parts = list(seen.uploads.values())
         if not parts or parts[0].content == "means":
-            return [nothing("A10", "server", _LEVEL, "no scatter is known")]
+            return report.nothing("no scatter is known")
         held = sum((part.to("pooled") for part in parts[1:]), parts[0].to("pooled"))
     inverse = _inverse_of(held)
     scores: Scores = []
@@ -123,16 +122,14 @@ def a10(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
         inside, outside = truth.of_class(c)
         if len(inside) and len(outside) and not clock.is_over:
             scores.append(_scored(inverse, held.means[c], inside, outside))
-    return [_finding("A10", "server", scores, "of sums over all clients")]
+    return _finding(report, scores, "of sums over all clients")
 
 
-def _finding(
-    attack: str, observer: str, scores: Scores, note: str = ""
-) -> AttackResult:
+def _finding(report: Report, scores: Scores, note: str = "") -> list[AttackResult]:
     members, others = (
         np.concatenate([np.zeros(0), *(pair[i] for pair in scores)]) for i in (0, 1)
     )
-    return membership(attack, observer, members, others, note=note)
+    return report.membership(members, others, note)
 
 
 def _scored(
@@ -210,10 +207,10 @@ def a1b(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
 
 
 def _attacked(name, seen, truth, clock, most, solve) -> list[AttackResult]:
-    targets = dict(_targets(seen, most))
+    report, targets = Report(name, "server"), dict(_targets(seen, most))
     if not targets:
         why = f"no client sends the mean and covariance of up to {most} rows"
-        return [nothing(name, "server", "rows", why)]
+        return report.nothing(why)
     found = tried = classes = 0
     for pair in drawn_classes({p: n for p, (n, _, _) in targets.items()}, truth.seed):
         if clock.is_over:
@@ -223,8 +220,9 @@ def _attacked(name, seen, truth, clock, most, solve) -> list[AttackResult]:
         tried += len(rows)
         classes += 1
         found += matched(solve(mean, factor, n, clock, truth.seed), rows)
-    note = f"{classes} of {len(targets)} classes" if classes < len(targets) else ""
-    return [recovered(name, "server", found, tried, clock, note)]
+    notes = [] if found else [f"not recovered in {clock.seconds:g} s"]
+    notes += [f"{classes} of {len(targets)} classes"] * (classes < len(targets))
+    return report.counted("rows recovered", found, tried, "; ".join(notes))
 
 
 def _targets(seen: Transcript, most: int):

@@ -18,7 +18,6 @@ Masks hide the lie. Signed keys do not help, because the liar is a member.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -35,20 +34,16 @@ from federatedscope_ggeur.extras.secure_sums.vectors import (
 
 from .base import (
     LYING,
+    MEANS,
     AttackResult,
     Claim,
     Clock,
+    Report,
     Transcript,
     Truth,
-    counted,
     has_secure_sums,
-    nothing,
-    untried,
 )
 from .subtractions import Owner, by_covariance, by_means
-
-if TYPE_CHECKING:
-    from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 
 
 @dataclass(frozen=True)
@@ -150,19 +145,16 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
         from .released import a11_of_release  # for which the extra is needed
 
         return a11_of_release(seen, truth, clock)
-    as_liar = {"adversary": LYING}
+    report = Report("A11", "one client", adversary=LYING)
     if not has_secure_sums(seen.role.demands):
-        why = "the audit tries a lying client only with secure sums"
-        return [untried("A11", "one client", "rows", why, **as_liar)]
+        return report.untried("the audit tries a lying client only with secure sums")
     if seen.lied is None:
-        why = "the other clients hold enough rows of every class"
-        return [nothing("A11", "one client", "rows", why, **as_liar)]
+        return report.nothing("the other clients hold enough rows of every class")
     claim, lied = seen.lied.claim, seen.lied.seen
-    observer, what = f"client {claim.liar}", "means of few rows of others known"
+    report = replace(report, observer=f"client {claim.liar}")
     few = len(_few(truth, claim.liar, seen.role.min_samples))
     if lied is None:
-        note = f"refused: {seen.lied.refusal}"
-        return [counted("A11", observer, what, 0, few, note=note, **as_liar)]
+        return report.counted(MEANS, 0, few, f"refused: {seen.lied.refusal}")
     x, y = truth.clients[claim.liar]
     said = spoken_of(claim, y)
     clients = {**truth.clients, claim.liar: (x[said], y[said])}
@@ -173,8 +165,6 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     means = {**by_covariance(lied, owner), **by_means(lied, owner)}
     if not means.keys() & set(owner.few):
         why = "the server sent neither class means nor a head made from them"
-        return [nothing("A11", observer, "rows", why, **as_liar)]
+        return report.nothing(why)
     note = f"it claims {int(claim.rows.sum())} rows that nobody has"
-    return [
-        counted("A11", observer, what, owner.known(means), few, note=note, **as_liar)
-    ]
+    return report.counted(MEANS, owner.known(means), few, note)

@@ -20,21 +20,18 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
 
 from .base import (
     LYING,
+    MEANS,
     RECOVERED,
     AttackResult,
     Clock,
     HeadUpdate,
+    Report,
     Transcript,
     Truth,
     auc,
     cosine,
-    counted,
     drawn_classes,
     matched,
-    membership,
-    nothing,
-    reidentified,
-    untried,
 )
 
 #: A mean over more rows of others reveals no single row.
@@ -56,7 +53,8 @@ def a10_of_release(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackR
             members.append(_fit(release, c, inside))
             others.append(_fit(release, c, outside))
     scores = np.concatenate(members), np.concatenate(others)
-    return [membership("A10", _WHO, *scores, note="a matched filter on the release")]
+    note = "a matched filter on the release"
+    return Report("A10", _WHO, "membership").membership(*scores, note=note)
 
 
 def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
@@ -68,27 +66,22 @@ def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackR
     assert release is not None, "there is no release"
     least = {k: _few(truth, k) for k in truth.clients}
     k = max(least, key=lambda k: (len(least[k]), -k))
-    who = f"the server and client {k}"
+    report = Report("A11", f"the server and client {k}", adversary=LYING)
     if not least[k]:
         why = f"of every class the other clients have no row or more than {_FEW} rows"
-        return [nothing("A11", who, "rows", why, adversary=LYING)]
+        return report.nothing(why)
     own = _sums(release, *truth.clients[k])
     rest = [(x, y) for j, (x, y) in truth.clients.items() if j != k]
     there = sum((_sums(release, *held) for held in rest), torch.zeros_like(own))
     guesses = (release.sums - own)[least[k]]
     near = torch.diagonal(cosine(guesses, there[least[k]]))
-    return [
-        counted(
-            "A11",
-            who,
-            "means of few rows of others known",
-            int((near > RECOVERED).sum()),
-            len(near),
-            note=f"median cosine {float(near.median()):.2f}, largest "
-            f"{float(near.max()):.2f}; the guesses contain the client's own noise",
-            adversary=LYING,
-        )
-    ]
+    return report.counted(
+        MEANS,
+        int((near > RECOVERED).sum()),
+        len(near),
+        f"median cosine {float(near.median()):.2f}, largest {float(near.max()):.2f}; "
+        "the guesses contain the client's own noise",
+    )
 
 
 def _few(truth: Truth, k: int) -> list[int]:
@@ -139,8 +132,9 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     movement of the weights of absent classes, and the movement along the class means
     that the server sent for step 2.
     """
+    report = Report("A4", "server")
     if not seen.updates:
-        return [_without_updates("A4", seen, "rows")]
+        return _without_updates(report, seen)
     known = _Known(seen, truth)
     most = max(_MOST_ROWS, seen.role.min_samples - 1)
     sizes = {
@@ -151,7 +145,7 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     }
     if not sizes:
         why = f"no client has a class of up to {most} rows"
-        return [nothing("A4", "server", "rows", why)]
+        return report.nothing(why)
     found, ranks, chances = 0, [], []
     for k, c in drawn_classes(sizes, truth.seed, _MOST_CLASSES):
         if clock.is_over:
@@ -162,12 +156,12 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
         ranks.append(known.rank(moved[-1], own, _sent(seen, k, c)))
         chances.append(sizes[k, c] / int((known.labels == c).sum()))
     if not ranks:
-        return [untried("A4", "server", "rows", "the time ran out")]
+        return report.untried()
     few = len(ranks) < len(sizes)
     notes = [f"{len(ranks)} of {len(sizes)} classes tried"] if few else []
     what = f"classes of up to {most} rows"
     among = str(len(known.labels))
-    return [reidentified("A4", what, ranks, chances, among, found, notes)]
+    return report.reidentified(what, ranks, chances, among, found, notes)
 
 
 def guesses(updates: Sequence[HeadUpdate], c: int, absent: Tensor) -> Tensor:
@@ -225,33 +219,24 @@ def _sent(seen: Transcript, k: int, c: int) -> Tensor:
     return rows if got.counts is None else seen.space.features(rows)
 
 
-def _without_updates(attack: str, seen: Transcript, level: str) -> AttackResult:
+def _without_updates(report: Report, seen: Transcript) -> list[AttackResult]:
     if seen.trains:
-        return untried(attack, "server", level, "the model is no linear head")
-    return nothing(attack, "server", level, "nothing is trained")
+        return report.untried("the model is no linear head")
+    return report.nothing("nothing is trained")
 
 
 def a5(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A5, by the server: biases rise for the classes that a client holds."""
+    report = Report("A5", "server", "")
     if not seen.updates:
-        return [_without_updates("A5", seen, "")]
+        return _without_updates(report, seen)
     held, absent = [], []
     for k, updates in seen.updates.items():
         inside = truth.counts(k) > 0
         held += updates[0].bias[inside].tolist()
         absent += updates[0].bias[~inside].tolist()
     if not held or not absent:
-        return [nothing("A5", "server", "", "every client holds every class")]
+        return report.nothing("every client holds every class")
     value, low, high = auc(np.array(held), np.array(absent))
-    return [
-        AttackResult(
-            attack="A5",
-            observer="server",
-            figure="AUC of held classes",
-            value=value,
-            low=low,
-            high=high,
-            chance=0.5,
-            tried=len(held),
-        )
-    ]
+    within = {"low": low, "high": high, "chance": 0.5, "tried": len(held)}
+    return report.of("AUC of held classes", value=value, **within)

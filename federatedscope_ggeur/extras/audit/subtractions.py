@@ -20,7 +20,7 @@ from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 
-from .base import AttackResult, Clock, Transcript, Truth, counted, nothing, untried
+from .base import AttackResult, Clock, Report, Transcript, Truth
 
 #: A mean counts as known if its error is less than this share of its distance from the
 #: client's own mean.
@@ -45,8 +45,9 @@ def a9(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     geometry = seen.geometry
     if len(truth.clients) != 2 or geometry is None or geometry.pooled:
         why = "there are more than two clients, or no shapes of classes"
-        return [nothing("A9", "client", "rows", why)]
+        return Report("A9", "client").nothing(why)
     k, other = sorted(truth.clients)
+    report = Report("A9", f"client {k}")
     right = tried = 0
     for c, shape in geometry.shapes.items():
         if shape.rank < shape.dim and other in seen.uploads:
@@ -54,8 +55,8 @@ def a9(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
             own = int(seen.uploads[k].counts[c]) if k in seen.uploads else 0
             right += shape.rank + 1 - own == int(seen.uploads[other].counts[c])
     if not tried:
-        return [nothing("A9", f"client {k}", "rows", "every shape is of full rank")]
-    return [counted("A9", f"client {k}", "the other's counts", right, tried)]
+        return report.nothing("every shape is of full rank")
+    return report.counted("the other's counts", right, tried)
 
 
 class Owner:
@@ -304,22 +305,18 @@ def _rows_that_fit(
 
 def _by_every_client(attack, seen, truth, clock, guesses) -> list[AttackResult]:
     """Make one finding over all clients, for the classes that each nearly owns."""
-    who, form = "every client", seen.form
+    report, form = Report(attack, "every client"), seen.form
     if seen.noisy is not None:
-        return [
-            nothing(attack, who, "rows", "the server sends only noisy sums: see A11")
-        ]
+        return report.nothing("the server sends only noisy sums: see A11")
     owners = [Owner(seen, truth, number) for number in truth.clients]
     if not any(owner.few for owner in owners):
-        return [
-            nothing(attack, who, "rows", "no client owns nearly all rows of a class")
-        ]
+        return report.nothing("no client owns nearly all rows of a class")
     if attack != "S1" and seen.head is None:
-        return [nothing(attack, who, "rows", "the server sends no one-shot head")]
+        return report.nothing("the server sends no one-shot head")
     if attack != "S1" and form is not None and form.NEEDS == "means":
-        return [nothing(attack, who, "rows", "the head is made only of means, see S1")]
+        return report.nothing("the head is made only of means, see S1")
     if not isinstance(form, _ATTACKED[attack]):
-        return [untried(attack, who, "rows", "there is no such attack on this head")]
+        return report.untried("there is no such attack on this head")
     right = tried = reached = 0
     for owner in owners:
         if clock.is_over or not owner.few:
@@ -330,9 +327,9 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> list[AttackResult]:
         right += owner.known(found)
     if tried and not reached:
         why = f"the server sent nothing about {tried} classes that a client nearly owns"
-        return [nothing(attack, who, "rows", why)]
+        return report.nothing(why)
     note = f"the attack had a guess for {reached}"
-    return [counted(attack, who, "others' means known", right, tried, note=note)]
+    return report.counted("others' means known", right, tried, note)
 
 
 def _shift(owner: Owner, centred: Tensor) -> Tensor | None:

@@ -7,18 +7,14 @@ import torch
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.geometry import TotalSizes
 
-from .base import AttackResult, Clock, Transcript, Truth, counted, nothing, untried
+from .base import AttackResult, Clock, Report, Transcript, Truth
 
 
 def a6(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A6, by a client: the rank of a class's shape is its number of rows minus one."""
-    geometry = seen.geometry
+    report, geometry = Report("A6", "client"), seen.geometry
     if geometry is None or geometry.pooled or not geometry.shapes:
-        return [
-            nothing(
-                "A6", "client", "rows", "the server sends no shape of a single class"
-            )
-        ]
+        return report.nothing("the server sends no shape of a single class")
     told = _rows_of_classes(seen, truth)
     right = tried = 0
     for c, shape in geometry.shapes.items():
@@ -26,10 +22,8 @@ def a6(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
             tried += 1
             right += shape.rank + 1 == int(told[c])
     if not tried:
-        return [nothing("A6", "client", "rows", "every shape is of full rank")]
-    return [
-        counted("A6", "client", "classes whose rows are known exactly", right, tried)
-    ]
+        return report.nothing("every shape is of full rank")
+    return report.counted("classes whose rows are known exactly", right, tried)
 
 
 def _rows_of_classes(seen: Transcript, truth: Truth) -> torch.Tensor:
@@ -43,20 +37,20 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
 
     The number is the weight minus the number of rows in the client's statistics.
     """
+    report = Report("A7", "server")
     if not seen.uploads or not seen.replies:
         why = "no client sends both its own statistics and an aggregation weight"
-        return [nothing("A7", "server", "rows", why)]
+        return report.nothing(why)
     right = tried = 0
     for k, reply in seen.replies.items():
         if k not in seen.uploads:
             continue
         guessed = withheld(seen, k, reply.aggregation_weight)
         if guessed is None:
-            why = (
+            return report.untried(
                 f"the attack cannot count rows with ggeur.weight: {seen.sets.weight} "
                 "and these sizes"
             )
-            return [untried("A7", "server", "rows", why)]
         tried += 1
         back = truth.counts(k) * (seen.uploads[k].counts == 0)
         # If there is any shape, step 1 fills every class up to one size.
@@ -65,9 +59,7 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
         right += guessed in ((int(filled.sum()), rest), (-1, int(back.sum())))
     if seen.sets.weight == "statistics":
         right = 0  # the weight counts only rows in the client's statistics
-    return [
-        counted("A7", "server", "clients whose withheld rows are known", right, tried)
-    ]
+    return report.counted("clients whose withheld rows are known", right, tried)
 
 
 def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
@@ -110,12 +102,11 @@ def a12(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A12: report each exchange of a plugin as not tried, since no attack exists."""
     asked = plugin_exchanges(seen.role.demands)
     if not asked:
-        why = "the run has no exchange of a plugin"
-        return [nothing("A12", "server", "rows", why)]
-    found = []
+        return Report("A12", "server").nothing("the run has no exchange of a plugin")
+    found: list[AttackResult] = []
     for part in asked:
         why = f"the exchange {part.name} of a plugin reveals "
         why += part.REVEALS or "something that it does not declare"
         for level in ("rows", "membership"):
-            found.append(untried("A12", "server", level, why))
+            found += Report("A12", "server", level).untried(why)
     return found

@@ -112,35 +112,29 @@ def _left(folder: str) -> Results:
 class _Graph:
     """Nodes and constants of a graph; a value is the name that `add` returns."""
 
-    def __init__(self) -> None:
+    def __init__(self, onnx: Any) -> None:
+        self._onnx = onnx
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
     def add(self, operation: str, *inputs: str, name: str = "", **attributes) -> str:
-        from onnx import helper
-
-        name = name or f"value_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operation, inputs, [name], **attributes))
+        name, make = name or f"value_{len(self.nodes)}", self._onnx.helper.make_node
+        self.nodes.append(make(operation, inputs, [name], **attributes))
         return name
 
     def constant(self, value: Any, dtype: Any = np.float32) -> str:
-        from onnx import numpy_helper
-
         name = f"constant_{len(self.constants)}"
         array = np.ascontiguousarray(np.asarray(value, dtype))
-        self.constants.append(numpy_helper.from_array(array, name))
+        self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
     def cast(self, value: str, kind: str) -> str:
-        from onnx import TensorProto
-
-        return self.add("Cast", value, to=TensorProto.DataType.Value(kind))
+        number = self._onnx.TensorProto.DataType.Value(kind)
+        return self.add("Cast", value, to=number)
 
     def names(self, texts: Sequence[str]) -> str:
-        from onnx import TensorProto, helper
-
-        raw = [text.encode() for text in texts]
-        made = helper.make_tensor("class_names", TensorProto.STRING, [len(raw)], raw)
+        raw, kind = [text.encode() for text in texts], self._onnx.TensorProto.STRING
+        made = self._onnx.helper.make_tensor("class_names", kind, [len(raw)], raw)
         self.constants.append(made)
         return made.name
 
@@ -160,11 +154,11 @@ def onnx_bytes(results: Results, rows: Rows | None = None) -> tuple[bytes, str]:
         import onnx
     except ImportError as error:
         raise ConfigError(f"--onnx: needs the package onnx: {INSTALL}") from error
-    from onnx import TensorProto, helper
-
+    helper, numbers = onnx.helper, onnx.TensorProto.FLOAT
+    make_info = helper.make_tensor_value_info
     given = results.given or {}
     transform, width = given.get("transform") or NO_TRANSFORM, given["dim"]
-    graph = _Graph()
+    graph = _Graph(onnx)
     features = _transformed(graph, "features", transform, width)
     logits = graph.add(
         "Identity", _logits(graph, results.model, features), name="logits"
@@ -179,17 +173,11 @@ def onnx_bytes(results: Results, rows: Rows | None = None) -> tuple[bytes, str]:
         helper.make_graph(
             graph.nodes,
             "head",
+            [make_info("features", numbers, ["n", width])],
             [
-                helper.make_tensor_value_info(
-                    "features", TensorProto.FLOAT, ["n", width]
-                )
-            ],
-            [
-                helper.make_tensor_value_info("class", TensorProto.STRING, ["n"]),
-                *(
-                    helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", count])
-                    for n in ("probabilities", "logits")
-                ),
+                make_info("class", onnx.TensorProto.STRING, ["n"]),
+                make_info("probabilities", numbers, ["n", count]),
+                make_info("logits", numbers, ["n", count]),
             ],
             graph.constants,
         ),

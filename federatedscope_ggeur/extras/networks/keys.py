@@ -181,23 +181,22 @@ FEDFA_PLUS_KEYS = (
     Key("noise", 1.0, "Standard deviation of the layers' noise e.", positive),
 )
 
+
+def _of_images(what: str, batch_size: float) -> tuple[Key, ...]:
+    """The keys of a method that trains on a set of images called `what`."""
+    in_a_step = f"{what.capitalize()} images in each training step of a client."
+    return (
+        Key("images_per_class", 64.0, f"Number of {what} images of a class.", amount),
+        Key("batch_size", batch_size, in_a_step, batch_rows),
+        Key("virtual", 1.0, f"Weight of cross-entropy on {what} images.", not_negative),
+        Key("alignment", 1.0, "Weight of the alignment loss.", not_negative),
+        Key("temperature", 0.07, "Temperature of the alignment loss.", positive),
+    )
+
+
 #: Of `methods.fedpg`.
 FEDPG_KEYS = (
-    Key("images_per_class", 64.0, "Number of virtual images of each class.", amount),
-    Key(
-        "batch_size",
-        64.0,
-        "Virtual images in each training step of a client.",
-        batch_rows,
-    ),
-    Key(
-        "virtual",
-        1.0,
-        "Weight of the cross-entropy on virtual images.",
-        not_negative,
-    ),
-    Key("alignment", 1.0, "Weight lambda_c of the alignment loss.", not_negative),
-    Key("temperature", 0.07, "Temperature of the alignment loss.", positive),
+    *_of_images("virtual", 64.0),
     Key(
         "support",
         20.0,
@@ -275,16 +274,7 @@ MIXSTYLE_KEYS = (
 
 #: Of `methods.vhl`.
 VHL_KEYS = (
-    Key("images_per_class", 64.0, "Number of noise images of each class.", amount),
-    Key(
-        "batch_size",
-        128.0,
-        "Noise images in each training step of a client.",
-        batch_rows,
-    ),
-    Key("virtual", 1.0, "Weight of the cross-entropy on noise images.", not_negative),
-    Key("alignment", 1.0, "Weight of the alignment loss.", not_negative),
-    Key("temperature", 0.07, "Temperature of the alignment loss.", positive),
+    *_of_images("noise", 128.0),
     Key(
         "align_epochs",
         5.0,

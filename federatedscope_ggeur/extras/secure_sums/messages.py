@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
@@ -46,13 +46,7 @@ class SumKeysRequest:
     fraction_bits: int
 
     def to_bytes(self) -> bytes:
-        numbers = {
-            "min_clients": self.min_clients,
-            "min_samples": self.min_samples,
-            "radius": self.radius,
-            "max_rows": self.max_rows,
-            "fraction_bits": self.fraction_bits,
-        }
+        numbers = {name: getattr(self, name) for name in ASKED_SETTINGS}
         tensors = {"session": as_bytes(self.session), "roster": _roster(self.roster)}
         return wire.pack("sum_keys_request", numbers, tensors)
 
@@ -120,19 +114,6 @@ class SumKey:
         )
 
 
-_TENSORS = (
-    "session",
-    "roster",
-    "keys",
-    "commitments",
-    "signatures",
-    "classes",
-    "counts",
-    "vectors",
-    "origin",
-)
-
-
 @dataclass(frozen=True)
 class MaskedRequest:
     """Round 0, server to all clients: asks for the vectors of one stage.
@@ -187,7 +168,7 @@ class MaskedRequest:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> MaskedRequest:
         message = wire.unpack(data, "masked_request", sender)
-        message.only(_TENSORS)
+        message.only([one.name for one in fields(cls) if one.name != "stage"])
         stage, roster = message.text("stage"), _roster_of(message)
         if stage not in ALL_STAGES:
             raise message.refuse("stage", f"unknown stage {stage!r:.80}")

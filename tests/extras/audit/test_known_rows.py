@@ -11,9 +11,9 @@ from scipy import stats
 
 from federatedscope_ggeur.extras.audit.base import (
     Clock,
+    Report,
     auc,
     hit_rate,
-    membership,
     more_than_chance,
 )
 from federatedscope_ggeur.extras.audit.known_rows import (
@@ -254,9 +254,10 @@ def test_hits_of_unlike_chances():
 def test_verdicts():
     rng = np.random.default_rng(2)
     noise = rng.normal(size=(2, 500))
-    passed = membership("A", "x", *noise)
+    report = Report("A", "x", "membership")
+    (passed,) = report.membership(*noise)
     assert (passed.passed, passed.chance, passed.tried) == (True, 0.5, 500)
     least = 0.60 + passed.value - passed.low
     assert f"about {least:.2f} or more fail" in passed.note
-    assert membership("A", "x", noise[0] + 1, noise[1]).passed is False
-    assert membership("A", "x", noise[0], np.zeros(0)).passed is None
+    assert report.membership(noise[0] + 1, noise[1])[0].passed is False
+    assert report.membership(noise[0], np.zeros(0))[0].passed is None

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import sys
-from importlib import import_module
 from signal import SIGINT
 
 import numpy as np
@@ -405,9 +404,3 @@ def test_damage_is_named(tmp_path):
             Federation.load(book.path)
         (book.path / name).write_bytes(data)
     assert Federation.load(book.path).clients == [1]
-
-
-def test_the_module_has_its_former_name_too():
-    former = import_module("federatedscope_ggeur.book.federation")
-    assert former is import_module("federatedscope_ggeur.extras.book.federation")
-    assert former.Federation

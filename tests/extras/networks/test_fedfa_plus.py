@@ -20,6 +20,7 @@ from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     soft_histogram,
 )
 from federatedscope_ggeur.extras.networks.methods.fedfa_plus import FedFAPlus, Layers
+from federatedscope_ggeur.extras.networks.methods.mixstyle import MixStyle
 from federatedscope_ggeur.methods import (
     Combined,
     FedAvg,
@@ -373,9 +374,11 @@ def test_an_upload_that_cannot_be_is_refused(name, change, problem):
 
 
 class TestSettings:
-    def test_a_head_on_embeddings_is_refused(self):
-        with pytest.raises(ConfigError, match=r"fedfa_plus.*stages"):
-            federate(FedFAPlus())
+    @pytest.mark.parametrize("method", [FedFAPlus(), MixStyle()])
+    def test_a_head_on_embeddings_is_refused(self, method):
+        said = rf"{method.name}.*acts on the stages of a network, but .* has none"
+        with pytest.raises(ConfigError, match=said):
+            federate(method)
 
     @pytest.mark.parametrize("field", ["stages", "align_stages"])
     def test_a_stage_that_the_network_lacks_is_refused(self, field):

@@ -22,7 +22,6 @@ from federatedscope_ggeur.extras.networks.methods.vhl import (
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
 from federatedscope_ggeur.methods import AUGMENTATIONS, Batch, FedAvg, build_method
-from federatedscope_ggeur.models import to_vector
 
 SMALL = {
     "images_per_class": 6,
@@ -308,16 +307,6 @@ def test_embeddings_are_refused(name):
     method = build_method("fedavg", name)
     with pytest.raises(ConfigError, match=f"{name}.* trains on images.*network.name"):
         Federation(make_client_data(), method)
-
-
-@pytest.mark.slow
-def test_the_generator_s_vector_holds_its_running_statistics():
-    federation = federate_images(fedpg())
-    method, model = federation.server.task.method, federation.server.model
-    generator = method.generator_of(model)
-    vector = federation.server.method_state["generator"]
-    assert vector.shape == to_vector(generator).shape
-    assert len(vector) > sum(p.numel() for p in generator.parameters())
 
 
 # Of which classes a client sends FedPG's means: fast, beside test_fedpg.py.

@@ -10,9 +10,7 @@ from federatedscope_ggeur.extras.networks import base
 from federatedscope_ggeur.extras.networks.keys import stage_numbers
 from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     BatchDraws,
-    stage_problem,
 )
-from federatedscope_ggeur.models import ModelSettings, build_model
 
 ACTING = {name: act for name, act in base.AUGMENTATIONS.items() if act}
 
@@ -130,12 +128,6 @@ def test_lists_of_stages(value):
 @pytest.mark.parametrize("value", [1, "1", [0], [1, 1], [3, 2], [1.5], [True], [None]])
 def test_what_is_no_list_of_stages(value):
     assert "must be an ascending list of stages" in stage_numbers(value)
-
-
-def test_a_head_has_no_stages():
-    problem = stage_problem(build_model(6, 4, ModelSettings()))
-    assert "this model has none" in problem
-    assert "network" in problem
 
 
 def test_draws_come_again_until_the_next_batch():

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from federations import federate
 from image_federations import federate_images
 
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     EPS,
     decompose,
@@ -69,8 +67,3 @@ def test_each_setting_acts(setting):
     usual = federate_images(MixStyle(probability=1.0), rounds=1).weights
     changed = MixStyle(probability=1.0, **{setting: others[setting]})
     assert not torch.equal(federate_images(changed, rounds=1).weights, usual)
-
-
-def test_a_head_on_embeddings_is_refused():
-    with pytest.raises(ConfigError, match=r"mixstyle.*stages"):
-        federate(MixStyle())

@@ -91,7 +91,3 @@ def test_what_needs_one():
             )
     with pytest.raises(ConfigError, match=r"network\.name: cannot be '' .*image"):
         changed("ggeur.network.name", "")
-
-
-def test_calibration_goes_with_one():
-    assert changed("ggeur.calibrate", "ccvr").ggeur.calibrate == "ccvr"

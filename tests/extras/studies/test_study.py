@@ -27,20 +27,10 @@ def jobs(tmp_path):
     return StudyRun(load_study(study.file), study.out).jobs()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["no_such_study"], "no_such_study"),
-        (["{file}", "--workers", "0"], "--workers: must be at least 1, got 0"),
-        (["{file}", "ggeur.steps"], "'ggeur.steps' has no value"),
-    ],
-)
-def test_what_is_wrong_is_one_message(tmp_path, capsys, words, message):
-    study = StudyOnDisk(tmp_path)
-    assert main(["study", *(word.format(file=study.file) for word in words)]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message.replace("\\", "") in error
+def test_no_workers_are_refused(tmp_path, capsys):
+    assert main(["study", str(StudyOnDisk(tmp_path).file), "--workers", "0"]) == 1
+    message = "error: --workers: must be at least 1, got 0"
+    assert capsys.readouterr().err.startswith(message)
 
 
 def test_without_a_file_the_bundled_ones_are_listed(capsys):

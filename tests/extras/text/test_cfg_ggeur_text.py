@@ -5,8 +5,6 @@ Tests of extras/text/keys.py.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 from pictures import add_text_clip, write_images
 
@@ -99,29 +97,15 @@ def test_contradictions(quickstart, pairs, problem):
         settings(quickstart, *pairs)
 
 
-# Text models of plugins that do not fit are refused when they register.
-
-
-SIDE = (Key("side", 1.0, "A side.", positive),)
-
-
-@pytest.mark.parametrize(
-    ("base", "names", "problem"),
-    [
-        (object, {}, "'own' must be a subclass of TextPart"),
-        (TextPart, {}, "must define build"),
-        (
-            TextPart,
-            {"SETTINGS": SIDE, "build": classmethod(lambda cls, texts: None)},
-            r"Own\.build takes \(texts\), but is called",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(base, names, problem):
-    with pytest.raises(TypeError, match=problem):
-        register_text_model("own")(
-            type("Own", (base,), {"__module__": __name__, **names})
-        )
+def test_a_text_model_that_does_not_fit_is_refused_when_it_registers():
+    """What is checked of a part of a user: tests/settings/test_of_plugins.py."""
+    own = {
+        "__module__": __name__,
+        "SETTINGS": (Key("side", 1.0, "A side.", positive),),
+        "build": classmethod(lambda cls, texts: None),
+    }
+    with pytest.raises(TypeError, match=r"Own\.build takes \(texts\), but is called"):
+        register_text_model("own")(type("Own", (TextPart,), own))
 
 
 # ``embed`` of names.
@@ -167,9 +151,3 @@ def test_embed_makes_text_and_a_new_template_makes_text_alone(
     assert len(text_files(tmp_path) - first) == 1
     assert main(["--cfg", str(quickstart), *told]) == 0
     assert len(text_files(tmp_path)) == 2
-
-
-def test_the_module_has_its_former_name_too():
-    former = import_module("federatedscope_ggeur.models.text")
-    assert former is import_module("federatedscope_ggeur.extras.text.base")
-    assert former.TextPart

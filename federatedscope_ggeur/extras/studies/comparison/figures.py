@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
@@ -13,6 +13,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from federatedscope_ggeur.reporting.plots import shortened
+from federatedscope_ggeur.reporting.records import RoundRecord
+from federatedscope_ggeur.reporting.results import Results
 
 from .comparison import Comparison
 from .pictures import (
@@ -97,13 +99,7 @@ def figures(
 
 def by_round(row: Row) -> Curve | None:
     """The curve of AVG over rounds, for the rounds that every seed has scores for."""
-    courses = [
-        {r.round: r.avg for r in scored(run.results) if r.avg is not None}
-        for run in row.runs.values()
-    ]
-    rounds = sorted(set.intersection(*map(set, courses))) if courses else []
-    ys = [[course[number] for course in courses] for number in rounds]
-    curve = _curve([float(number) for number in rounds], ys, rounds == [0])
+    curve = _curve(row, lambda results: ((r, r.round) for r in scored(results)))
     heads = [run.results.calibrated for run in row.runs.values()]
     averages = [head.avg for head in heads if head is not None and head.avg is not None]
     if curve is None or len(averages) < len(heads):
@@ -114,26 +110,30 @@ def by_round(row: Row) -> Curve | None:
 
 def by_bytes(row: Row) -> Curve | None:
     """The curve of AVG over the megabytes that a client has sent and received."""
+    curve = _curve(
+        row, lambda results: ((r, b / 1e6) for r, b in bytes_so_far(results))
+    )
+    # Clients send nothing if all rows are in one place.
+    return curve if curve is not None and any(curve.x) else None
+
+
+def _curve(
+    row: Row, scores: Callable[[Results], Iterable[tuple[RoundRecord, float]]]
+) -> Curve | None:
+    """AVG over places on the x axis, for the rounds that every seed has scores for.
+
+    `scores` yields a run's records, each with its place.
+    """
     courses = [
-        {
-            record.round: (record.avg, total / 1e6)
-            for record, total in bytes_so_far(run.results)
-            if record.avg is not None
-        }
+        {r.round: (x, r.avg) for r, x in scores(run.results) if r.avg is not None}
         for run in row.runs.values()
     ]
     rounds = sorted(set.intersection(*map(set, courses))) if courses else []
-    x = [fmean(course[number][1] for course in courses) for number in rounds]
-    if not any(x):  # clients send nothing if all rows are in one place
+    if not rounds:
         return None
-    ys = [[course[number][0] for course in courses] for number in rounds]
-    return _curve(x, ys, rounds == [0])
-
-
-def _curve(x: list[float], ys: list[list[float]], is_flat: bool) -> Curve | None:
-    if not x:
-        return None
-    return Curve(x, *_percents(ys), is_flat)
+    points = [[course[number] for course in courses] for number in rounds]
+    xs, ys = ([[point[i] for point in of] for of in points] for i in (0, 1))
+    return Curve(list(map(fmean, xs)), *_percents(ys), rounds == [0])
 
 
 def _percents(ys: list[list[float]]) -> tuple[list[float], list[float]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from federatedscope_ggeur.printable import LINE, printable
 
-from .sheets import Sheet, SheetCell, across_sheet, sheets
+from .sheets import Sheet, SheetCell, across_sheet, explained, sheets
 from .table import Table
 
 PREAMBLE = """\
@@ -49,7 +49,7 @@ _ACCENTS = {
     "\u030a": "r", "\u0327": "c", "\u0328": "k", "\u0323": "d",
 }  # fmt: skip
 _SIGNED = re.compile(r"(?<![\w.])([-+])(?=\d)")
-_LEGEND = {"best:": r"\textbf{bold}:", "top:": r"\textit{italic}:"}
+_LEGEND = r"\textbf{bold}", r"\textit{italic}"
 _MARKED = {"": "{}", "best": r"\textbf{{{}}}", "top": r"\textit{{{}}}"}
 
 
@@ -125,7 +125,7 @@ def _environment(sheet: Sheet, title: str, taken: set[str]) -> str:
         " & ".join([escaped(name), *map(_cell, cells)]) + r" \\"
         for name, cells in sheet.rows
     ]
-    notes = " \\\\\n".join(map(_explained, sheet.notes))
+    notes = [explained(escaped(note), *_LEGEND) for note in sheet.notes]
     return environment(
         "l" + "r" * (len(sheet.columns) - 1),
         [" & ".join(map(escaped, sheet.columns)) + r" \\"],
@@ -134,7 +134,7 @@ def _environment(sheet: Sheet, title: str, taken: set[str]) -> str:
         label=label_of(f"{title} {sheet.full_title}", taken),
         below=[
             r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize",
-            notes,
+            " \\\\\n".join(notes),
             r"\end{minipage}",
         ],
     )
@@ -171,12 +171,6 @@ def environment(
             rf"\end{{{kind}}}",
         ]
     )
-
-
-def _explained(note: str) -> str:
-    """A note in LaTeX. If it explains a mark, the mark has its own font."""
-    word, space, rest = note.partition(" ")
-    return f"{_LEGEND.get(word) or escaped(word)}{space}{escaped(rest)}"
 
 
 def _cell(cell: SheetCell) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.printable import as_html
 
 from .pictures import Picture, inline_svg
-from .sheets import Sheet, SheetCell, across_sheet, sheets
+from .sheets import Sheet, SheetCell, across_sheet, explained, sheets
 from .table import Table
 
 _STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").rstrip()
@@ -88,14 +87,8 @@ def sheet_html(sheet: Sheet) -> str:
         f'<tr><th scope="row">{as_html(name)}</th>{"".join(map(_cell, cells))}</tr>'
         for name, cells in sheet.rows
     ]
-    notes = [
-        re.sub(
-            "^best:",
-            "<strong>bold</strong>:",
-            re.sub("^top:", "<em>italic</em>:", as_html(note)),
-        )
-        for note in sheet.notes
-    ]
+    looks = "<strong>bold</strong>", "<em>italic</em>"
+    notes = [explained(as_html(note), *looks) for note in sheet.notes]
     return "\n".join(
         [
             f'<div class="wide{" many" * (len(sheet.columns) > _FEW)}"><table>',

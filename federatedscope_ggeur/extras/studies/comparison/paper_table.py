@@ -8,7 +8,7 @@ from .labels import Spread
 from .latex import PREAMBLE, caption_of, environment, escaped, label_of
 from .pictures import WIDTHS, Picture
 from .runs import AVG, STD, Measure
-from .table import Row, Table, across, heading
+from .table import Row, Table, across, heading, seeds_text
 
 #: A table with more columns of numbers than this takes both columns of the page.
 _NARROW = 3
@@ -154,9 +154,8 @@ def _error(spread: Spread) -> str | None:
 
 
 def _caption(title: str, rows: list[Row], measures: list[Measure]) -> str:
-    counts = sorted({len(row.runs) for row in rows})
-    seeds = " or ".join(map(str, counts))
-    several = counts != [1]
+    seeds = seeds_text(rows)
+    several = seeds != "1"
     what = "AVG, the mean over domains" if measures == [AVG] else "Accuracy by domain"
     error = r", $\pm$ its standard error" if several else ""
     pooled = any(row.pools for row in rows)

@@ -6,12 +6,11 @@ Write a comparison as aligned text for a terminal, and as Markdown.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import fmean
 from textwrap import wrap
-from typing import Literal
 
 from federatedscope_ggeur.printable import LINE, markdown, printable
 from federatedscope_ggeur.reporting.tables import text_table
@@ -19,11 +18,19 @@ from federatedscope_ggeur.reporting.tables import text_table
 from ..study import Study, Tuned
 from .labels import Difference, Spread
 from .runs import AVG, COSTS, Measure
-from .table import CLAIM_FROM, Best, Table, across, heads_text, name_of
+from .table import (
+    CLAIM_FROM,
+    Best,
+    Mark,
+    Row,
+    Table,
+    across,
+    heads_text,
+    name_of,
+    seeds_text,
+)
 
 NONE = "-"
-#: "best" is the best by a test. "top" is the best mean, without a test.
-Mark = Literal["", "best", "top"]
 
 
 @dataclass(frozen=True)
@@ -66,58 +73,67 @@ class Sheet:
         return f"{self.title}: {self.subject}" if self.subject else self.title
 
 
-def sheets(table: Table, target: float | None) -> list[Sheet]:
-    """All sheets of one table. `target` is the AVG that rounds are counted to."""
+#: A column of a sheet: its title, and its cell for a row.
+Column = tuple[str, Callable[[Row], SheetCell]]
+
+
+def _sheet(title: str, table: Table, columns: list[Column], notes: list[str]) -> Sheet:
+    """A sheet with a line for each row of the table."""
+    rows = [(n, [of(row) for _, of in columns]) for n, row in table.rows.items()]
+    titles = [_rows_title(table), *(title for title, _ in columns)]
+    return Sheet(title, table.title, titles, rows, notes)
+
+
+_HEAD: Column = ("head", lambda row: SheetCell(row.head))
+
+
+def score_sheets(table: Table) -> list[Sheet]:
+    """All sheets of one table, but for that of costs."""
     found = [grid_sheet(table)] if table.columns else []
     found.append(scores_sheet(table))
-    if table.baselines:
-        found.append(differences_sheet(table))
-    return [*found, _costs(table, target)]
+    return found + ([differences_sheet(table)] if table.baselines else [])
+
+
+def sheets(table: Table, target: float | None) -> list[Sheet]:
+    """All sheets of one table. `target` is the AVG that rounds are counted to."""
+    return [*score_sheets(table), _costs(table, target)]
 
 
 def overview_sheet(table: Table) -> Sheet:
     """A short sheet: AVG, its standard error, and the bytes of a client."""
-    sent = COSTS[:2]
-    rows = []
-    for name, row in table.rows.items():
-        spread = row.spread(AVG)
-        error = None if spread is None else spread.error
-        cells = [
-            SheetCell(NONE if spread is None else f"{100 * spread.mean:.2f}"),
-            SheetCell(NONE if error is None else f"{100 * error:.2f}"),
-            *(SheetCell(_cost(row.spread(m), m).text) for m in sent),
-        ]
-        rows.append((name, cells))
-    counts = sorted({len(row.runs) for row in table.rows.values()})
-    seeds = " or ".join(map(str, counts)) + f" seed{'s' * (counts != [1])}"
-    titles = ["accuracy", "s.e.", *(measure.title for measure in sent)]
+
+    def error(row: Row) -> SheetCell:
+        found = row.spread(AVG)
+        share = None if found is None else found.error
+        return SheetCell(NONE if share is None else f"{100 * share:.2f}")
+
+    def sent(measure: Measure) -> Column:
+        return measure.title, lambda row: SheetCell(_cost(row, measure).text)
+
+    seeds = seeds_text(table.rows.values())
+    columns: list[Column] = [
+        ("accuracy", lambda row: SheetCell(_percents(row.spread(AVG)).text)),
+        ("s.e.", error),
+        *map(sent, COSTS[:2]),
+    ]
     notes = [
-        f"accuracy: AVG in %, the mean over domains and over {seeds}; s.e.: its "
-        "standard error over seeds; MB: 10^6 bytes of all messages",
+        f"accuracy: AVG in %, the mean over domains and over {seeds} "
+        f"seed{'s' * (seeds != '1')}; s.e.: its standard error over seeds; "
+        "MB: 10^6 bytes of all messages",
         *head_notes(table),
     ]
-    return Sheet("Overview", table.title, [_rows_title(table), *titles], rows, notes)
+    return _sheet("Overview", table, columns, notes)
 
 
 def scores_sheet(table: Table) -> Sheet:
     """A sheet with mean and deviation of each domain, AVG and STD, in percent."""
-    measures = table.scores
-    bests = [table.best(measure) for measure in measures]
-    rows = [
-        (
-            name,
-            [
-                SheetCell(str(len(row.runs))),
-                SheetCell(row.head),
-                *(
-                    _percents(row.spread(measure), _mark(name, best))
-                    for measure, best in zip(measures, bests)
-                ),
-            ],
-        )
-        for name, row in table.rows.items()
-    ]
-    titles = [_title(measure, table) for measure in measures]
+    bests = {measure: table.best(measure) for measure in table.scores}
+
+    def score(measure: Measure) -> Column:
+        best = bests[measure]
+        title = _title(measure, table)
+        return title, lambda row: _percents(row.spread(measure), best.mark(row.name))
+
     notes = [
         "accuracy in %: mean ± standard deviation (ddof 1) over seeds, of the score of "
         "each run (docs/results.md, final)"
@@ -126,9 +142,9 @@ def scores_sheet(table: Table) -> Sheet:
         notes.append(
             "AVG: mean over domains; STD: their deviation (ddof 0), less is better"
         )
-    notes += [*_best_notes(table, bests), *head_notes(table)]
-    columns = [_rows_title(table), "seeds", "head", *titles]
-    return Sheet("Accuracy", table.title, columns, rows, notes)
+    notes += [*_best_notes(table, list(bests.values())), *head_notes(table)]
+    seeds: Column = ("seeds", lambda row: SheetCell(str(len(row.runs))))
+    return _sheet("Accuracy", table, [seeds, _HEAD, *map(score, bests)], notes)
 
 
 def across_sheet(tables: Sequence[Table]) -> Sheet | None:
@@ -140,11 +156,10 @@ def across_sheet(tables: Sequence[Table]) -> Sheet | None:
     cells: dict[str, dict[int, SheetCell]] = {}
     for place, (_, table, rows) in enumerate(columns):
         for row in rows:
-            mark = _mark(row.name, bests[id(table)])
+            mark = bests[id(table)].mark(row.name)
             shown = _percents(row.spread(AVG), mark)
             cells.setdefault(table.point(row), {})[place] = shown
-    counts = sorted({len(row.runs) for _, _, rows in columns for row in rows})
-    seeds = " or ".join(map(str, counts))
+    seeds = seeds_text(row for _, _, rows in columns for row in rows)
     return Sheet(
         "AVG on all data sets",
         "",
@@ -167,17 +182,14 @@ def grid_sheet(table: Table) -> Sheet:
 
     def cell(name: str, column: str) -> SheetCell:
         row = cells.get((name, column))
-        if row is None:
-            return SheetCell(NONE)
-        spread = table.rows[row].spread(AVG)
-        return _percents(spread, _mark(row, best))
+        spread = None if row is None else table.rows[row].spread(AVG)
+        return _percents(spread, best.mark(row))
 
     def heads(name: str) -> SheetCell:
         rows = [table.rows[r] for (there, _), r in cells.items() if there == name]
         return SheetCell(heads_text(run for row in rows for run in row.runs.values()))
 
-    counts = sorted({len(row.runs) for row in table.rows.values()})
-    seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    seeds = seeds_text(table.rows.values())
     return Sheet(
         f"AVG by {', '.join(table.columns)}",
         table.title,
@@ -193,67 +205,58 @@ def grid_sheet(table: Table) -> Sheet:
 
 def differences_sheet(table: Table) -> Sheet:
     """A sheet of AVG minus the baseline's AVG, with intervals and p-values."""
-    found = table.differences(AVG)
-    baselines = set(table.baselines.values())
-    several = len(baselines) > 1
-    columns: list[tuple[str, Callable[[Difference], str]]] = [
-        ("seeds", lambda d: str(d.spread.n)),
-        ("AVG, difference", lambda d: f"{100 * d.spread.mean:+.2f}"),
-        ("95% interval", lambda d: interval(d.spread, "+")),
-        ("p (paired t)", lambda d: p_text(d.p)),
-        ("Holm", lambda d: p_text(d.p_holm)),
+    found, baselines = table.differences(AVG), table.baselines
+    several = len(set(baselines.values())) > 1
+
+    def compared(row: Row) -> SheetCell:
+        other = baselines.get(row.name, NONE)
+        return SheetCell("baseline" if other == row.name else other)
+
+    def difference(title: str, text: Callable[[Difference], str]) -> Column:
+        def cell(row: Row) -> SheetCell:
+            return SheetCell(text(found[row.name]) if row.name in found else NONE)
+
+        return title, cell
+
+    columns: list[Column] = [
+        _HEAD,
+        ("AVG, 95% interval", lambda row: SheetCell(interval(row.spread(AVG)))),
+        *[("compared with", compared)] * several,
+        difference("seeds", lambda d: str(d.spread.n)),
+        difference("AVG, difference", lambda d: f"{100 * d.spread.mean:+.2f}"),
+        difference("95% interval", lambda d: interval(d.spread, "+")),
+        difference("p (paired t)", lambda d: p_text(d.p)),
+        difference("Holm", lambda d: p_text(d.p_holm)),
     ]
-    rows = []
-    for name, row in table.rows.items():
-        spread, difference = row.spread(AVG), found.get(name)
-        cells = [
-            SheetCell(row.head),
-            SheetCell(NONE if spread is None else interval(spread)),
-        ]
-        other = table.baselines.get(name, NONE)
-        if several:
-            cells.append(SheetCell("baseline" if other == name else other))
-        if difference is None:
-            cells += [SheetCell(NONE)] * len(columns)
-        else:
-            cells += [SheetCell(text(difference)) for _, text in columns]
-        rows.append((name, cells))
-    titles = ["head", "AVG, 95% interval", *["compared with"] * several]
-    titles += [title for title, _ in columns]
-    compared = sum(1 for name, other in table.baselines.items() if name != other)
-    compared_with = "the baseline" if several else baselines.pop()
-    return Sheet(
-        f"Differences to {compared_with}, seed by seed",
-        table.title,
-        [_rows_title(table), *titles],
-        rows,
-        [
-            "in percentage points, over the seeds that both rows have; intervals by "
-            f"Student's t; p two-sided; Holm: corrected for this table's comparisons "
-            f"({compared})",
-            f"{NONE}: there is one seed, or the same difference on every seed",
-            *head_notes(table),
-        ],
-    )
+    count = sum(1 for name, other in baselines.items() if name != other)
+    whom = "the baseline" if several else next(iter(baselines.values()))
+    notes = [
+        "in percentage points, over the seeds that both rows have; intervals by "
+        f"Student's t; p two-sided; Holm: corrected for this table's comparisons "
+        f"({count})",
+        f"{NONE}: there is one seed, or the same difference on every seed",
+        *head_notes(table),
+    ]
+    return _sheet(f"Differences to {whom}, seed by seed", table, columns, notes)
 
 
 def _costs(table: Table, asked: float | None) -> Sheet:
-    rows = []
-    for name, row in table.rows.items():
-        target = table.target(name, asked)
-        cells = [_cost(row.spread(measure), measure) for measure in COSTS]
-        reached = SheetCell(NONE)
-        if target is not None:
-            found = table.rounds(name, target)
-            text = f"{fmean(found.values()):.1f}" if found else "never"
-            some = found and len(found) < len(row.runs)
-            behind = f"({len(found)} of {len(row.runs)} seeds)" if some else ""
-            reached = SheetCell(text, behind)
-        shown = NONE if target is None else f"{100 * target:g}"
-        cells[2:2] = [SheetCell(shown), reached]
-        rows.append((name, [SheetCell(row.head), *cells]))
-    up, down, seconds = (measure.title for measure in COSTS)
-    titles = ["head", up, down, "to AVG (%)", "rounds to it", seconds]
+    def cost(measure: Measure) -> Column:
+        return measure.title, lambda row: _cost(row, measure)
+
+    def target(row: Row) -> SheetCell:
+        share = table.target(row.name, asked)
+        return SheetCell(NONE if share is None else f"{100 * share:g}")
+
+    def reached(row: Row) -> SheetCell:
+        share = table.target(row.name, asked)
+        if share is None:
+            return SheetCell(NONE)
+        found = table.rounds(row.name, share)
+        text = f"{fmean(found.values()):.1f}" if found else "never"
+        some = found and len(found) < len(row.runs)
+        return SheetCell(text, f"({len(found)} of {len(row.runs)} seeds)" * bool(some))
+
     why = (
         "given by --target"
         if asked is not None
@@ -261,18 +264,15 @@ def _costs(table: Table, asked: float | None) -> Sheet:
         if table.baselines
         else "the last mean AVG, rounded down to whole percents"
     )
-    return Sheet(
-        "What it takes",
-        table.title,
-        [_rows_title(table), *titles],
-        rows,
-        [
-            "MB: 10^6 bytes, all messages of a run divided by its clients; seconds on "
-            "the clock, of all rounds; mean ± standard deviation over seeds",
-            "rounds: the first evaluated round with that AVG, mean over the seeds that "
-            f"reach it; 0 is the head in closed form; to AVG: {why}",
-        ],
-    )
+    up, down, seconds = map(cost, COSTS)
+    rounds: list[Column] = [("to AVG (%)", target), ("rounds to it", reached)]
+    notes = [
+        "MB: 10^6 bytes, all messages of a run divided by its clients; seconds on "
+        "the clock, of all rounds; mean ± standard deviation over seeds",
+        "rounds: the first evaluated round with that AVG, mean over the seeds that "
+        f"reach it; 0 is the head in closed form; to AVG: {why}",
+    ]
+    return _sheet("What it takes", table, [_HEAD, up, down, *rounds, seconds], notes)
 
 
 def study_notes(study: Study) -> list[str]:
@@ -313,9 +313,9 @@ def _value(value: float | None) -> str:
     return NONE if value is None else f"{value:.4g}"
 
 
-def interval(spread: Spread, sign: str = "") -> str:
+def interval(spread: Spread | None, sign: str = "") -> str:
     """The 95% interval of a share as text, in percent."""
-    if spread.low is None or spread.high is None:
+    if spread is None or spread.low is None or spread.high is None:
         return NONE
     return f"[{100 * spread.low:{sign}.2f}, {100 * spread.high:{sign}.2f}]"
 
@@ -327,14 +327,15 @@ def p_text(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _percents(spread: Spread | None, mark: Mark) -> SheetCell:
+def _percents(spread: Spread | None, mark: Mark = "") -> SheetCell:
     if spread is None:
         return SheetCell(NONE)
     behind = "" if spread.sd is None else f"± {100 * spread.sd:.2f}"
     return SheetCell(f"{100 * spread.mean:.2f}", behind, mark)
 
 
-def _cost(spread: Spread | None, measure: Measure) -> SheetCell:
+def _cost(row: Row, measure: Measure) -> SheetCell:
+    spread = row.spread(measure)
     if spread is None:
         return SheetCell(NONE)
     scale = 1.0 if measure.key == "seconds" else 1e6
@@ -343,12 +344,6 @@ def _cost(spread: Spread | None, measure: Measure) -> SheetCell:
     places = max(0, 2 - math.floor(math.log10(mean))) if mean > 0 else 0
     behind = f"± {spread.sd / scale:.{places}f}" if spread.sd else ""
     return SheetCell(f"{mean:.{places}f}", behind)
-
-
-def _mark(name: str, best: Best) -> Mark:
-    if name not in best.rows:
-        return ""
-    return "best" if name in best.tested else "top"
 
 
 def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
@@ -409,12 +404,7 @@ def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
     """
     parts = []
     for table in tables:
-        shown = [grid_sheet(table)] if table.columns else []
-        shown.append(scores_sheet(table))
-        if table.baselines:
-            shown.append(differences_sheet(table))
-        for sheet in shown:
-            parts.append(sheet_text(sheet))
+        parts += map(sheet_text, score_sheets(table))
         parts += _listed(table.notes)
     whole = across_sheet(tables)
     parts += [sheet_text(whole)] if whole else []
@@ -430,6 +420,14 @@ def _wrapped(note: str) -> list[str]:
     return wrap(printable(note, LINE), _WIDE, subsequent_indent="  ")
 
 
+def explained(note: str, best: str, top: str) -> str:
+    """`note`; if it explains a mark, that begins as the mark looks."""
+    for word, look in (("best:", best), ("top:", top)):
+        if note.startswith(word):
+            return f"{look}:{note.removeprefix(word)}"
+    return note
+
+
 def sheet_text(sheet: Sheet) -> str:
     """One sheet as aligned text."""
     marked = any(cell.mark for _, cells in sheet.rows for cell in cells)
@@ -442,9 +440,8 @@ def sheet_text(sheet: Sheet) -> str:
     ]
     first, *others = map(printable, sheet.columns)
     titles = [first, *(title + " " * marked for title in others)]
-    notes = [re.sub("^best:", "*:", re.sub("^top:", "~:", n)) for n in sheet.notes]
-    notes = [line for note in notes for line in _wrapped(note)]
-    body = [*text_table([titles], rows, ruled=True), *notes]
+    notes = [_wrapped(explained(note, "*", "~")) for note in sheet.notes]
+    body = [*text_table([titles], rows, ruled=True), *chain.from_iterable(notes)]
     return "\n".join([printable(sheet.full_title, LINE), *body])
 
 
@@ -477,10 +474,7 @@ def sheet_markdown(sheet: Sheet) -> str:
         *(_line([markdown(name), *map(_cell, cells)]) for name, cells in sheet.rows),
         "",
     ]
-    notes = [
-        re.sub("^best:", "**bold**:", re.sub("^top:", "_italic_:", markdown(note)))
-        for note in sheet.notes
-    ]
+    notes = [explained(markdown(n), "**bold**", "_italic_") for n in sheet.notes]
     return "\n".join([*lines, "  \n".join(notes)])
 
 

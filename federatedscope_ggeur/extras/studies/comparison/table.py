@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from federatedscope_ggeur.reporting.tables import csv_text
 
@@ -21,6 +22,8 @@ from .runs import AVG, COSTS, STD, FoundRun, Measure, rounds_to
 _BARE = re.compile(r"[-+\d.,:(){}\[\]' e]+|True|False|None")
 #: A row is called worse, or no worse, than the best only with this many common seeds.
 CLAIM_FROM = 5
+#: "best" is the best by a test. "top" is the best mean, without a test.
+Mark = Literal["", "best", "top"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +78,12 @@ class Best:
 
     rows: frozenset[str] = frozenset()
     tested: frozenset[str] = frozenset()
+
+    def mark(self, name: str | None) -> Mark:
+        """The mark of a row."""
+        if name not in self.rows:
+            return ""
+        return "best" if name in self.tested else "top"
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,6 +281,11 @@ def heads_text(runs: Iterable[FoundRun]) -> str:
     return ", ".join(f"{count} {head}" for head, count in heads.most_common())
 
 
+def seeds_text(rows: Iterable[Row]) -> str:
+    """How many seeds the rows have, such as "3" or "2 or 3"."""
+    return " or ".join(map(str, sorted({len(row.runs) for row in rows})))
+
+
 def across(tables: Sequence[Table]) -> list[tuple[str, Table, list[Row]]]:
     """The settings of several data sets as columns of one table.
 
@@ -363,22 +377,12 @@ def _lines(table: Table, target: float | None) -> list[dict]:
                 {**line, **_of_run(row.runs[seed]), "n": 1, "value": value}
                 for seed, value in row.numbers(measure).items()
             ]
-            spread = row.spread(measure)
-            mark = "best" if name in best.tested else "top"
-            if spread is not None:
-                marked = mark if name in best.rows else ""
-                lines.append({**line, **_spread(spread), "best": marked})
-            if name in differences:
-                found = differences[name]
-                lines.append(
-                    {
-                        **line,
-                        **_spread(found.spread),
-                        "baseline": table.baselines[name],
-                        "p": found.p,
-                        "p_holm": found.p_holm,
-                    }
-                )
+            if (spread := row.spread(measure)) is not None:
+                lines.append({**line, **_spread(spread), "best": best.mark(name)})
+            if (found := differences.get(name)) is not None:
+                tested = {"p": found.p, "p_holm": found.p_holm}
+                known = {**_spread(found.spread), **tested}
+                lines.append({**line, **known, "baseline": table.baselines[name]})
     for name, row in table.rows.items():
         goal = table.target(name, target)
         if goal is not None:
@@ -397,10 +401,5 @@ def _of_run(run: FoundRun) -> dict:
 
 
 def _spread(spread: Spread) -> dict:
-    return {
-        "n": spread.n,
-        "value": spread.mean,
-        "sd": spread.sd,
-        "low": spread.low,
-        "high": spread.high,
-    }
+    named = {name: getattr(spread, name) for name in ("n", "sd", "low", "high")}
+    return {**named, "value": spread.mean}

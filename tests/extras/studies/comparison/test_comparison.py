@@ -31,7 +31,7 @@ from federatedscope_ggeur.extras.studies.comparison.runs import (
     rounds_to,
     scored,
 )
-from federatedscope_ggeur.extras.studies.comparison.table import COLUMNS, name_of
+from federatedscope_ggeur.extras.studies.comparison.table import COLUMNS
 from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
 
 
@@ -249,11 +249,6 @@ def test_states_that_were_scored():
     # Round 0 is 1200 bytes up and 100 down; the head 400; a round 4000; two clients.
     sent = [(record.round, total) for record, total in bytes_so_far(results)]
     assert sent == [(0, 850.0), (1, 2850.0), (3, 6850.0)]
-
-
-def test_names_follow_the_axes():
-    labels = {"a": "1", "b": "2", "c": ""}
-    assert name_of(labels, ["b", "gone", "c", "a"]) == "2, 1"
 
 
 def test_csv_has_every_number_to_the_bit(study_folder):

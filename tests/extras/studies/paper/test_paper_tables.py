@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 
@@ -162,9 +160,3 @@ CONFIG = {
 )
 def test_values(key, value):
     assert stated_at(CONFIG, key) == value
-
-
-def test_the_module_has_its_former_name_too():
-    former = import_module("federatedscope_ggeur.reporting.paper")
-    assert former is import_module("federatedscope_ggeur.extras.studies.paper")
-    assert former.paper_table
