@@ -227,9 +227,9 @@ def report() -> list[str]:
         f"        plugin: {state}",
     ]
     if missing := missing_packages():
-        names = ", ".join(missing), " ".join(missing)
+        named, words = ", ".join(missing), " ".join(missing)
         lines.append(
-            f"MISSING for FederatedScope: {names[0]}\n        pip install {names[1]}; "
+            f"MISSING for FederatedScope: {named}\n        pip install {words}; "
             f"or all: {EXTRA}"
         )
     return lines
