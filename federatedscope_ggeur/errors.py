@@ -161,8 +161,8 @@ def refusing(
 ) -> Iterator[None]:
     """A context in which a file that cannot be used raises an error of the package.
 
-    The error says `what`, and then what is wrong: in the words of the system, or, if
-    the content is at fault, in those of `otherwise` (by default Python's own).
+    The error says `what`, then the problem. If the system failed, these are its words.
+    If the content is at fault, it is `otherwise`, by default Python's own text.
     """
     try:
         yield

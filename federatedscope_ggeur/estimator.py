@@ -330,8 +330,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             raise FileExistsError(f"'{folder}' exists already; name a new folder")
         known = {
             "parameters": self.get_params(),
-            "classes": self.classes_.tolist(),
-            "clients": self.clients_,
+            "classes": _plain(self.classes_),
+            "clients": [_plain_label(label) for label in self.clients_],
             "n_features_in": self.n_features_in_,
             "feature_names_in": getattr(self, "feature_names_in_", None),
         }
@@ -601,6 +601,25 @@ def _names(classes: np.ndarray) -> np.ndarray:
     return np.array([str(int(c) if w else c) for c, w in zip(labels, wholes)])
 
 
+def _plain(labels: np.ndarray) -> list:
+    if labels.dtype.kind not in "UOiufb":
+        raise TypeError(
+            f"labels of type {labels.dtype} cannot be saved; use str or int"
+        )
+    return [_plain_label(label) for label in labels.tolist()]
+
+
+def _plain_label(label: Any) -> Any:
+    if isinstance(label, tuple):
+        return [_plain_label(one) for one in label]
+    if not isinstance(label, (str, int, float, bool)):
+        raise TypeError(
+            "a label must be a str, int, float or bool to be saved, but one is "
+            f"{label!r}"
+        )
+    return label
+
+
 def _from_plain(label: Any) -> Any:
     return tuple(label) if isinstance(label, list) else label
 
@@ -608,7 +627,4 @@ def _from_plain(label: Any) -> Any:
 def _refuse(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
-    raise TypeError(
-        f"{value!r} cannot be saved: labels must be str, int, float or bool, and "
-        "parameters what JSON can hold"
-    )
+    raise TypeError(f"JSON cannot hold {value!r}, so it cannot be saved")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from numbers import Real
+from numbers import Number, Real
 from typing import Any
 
 import numpy as np
@@ -148,13 +148,14 @@ def _of_objects(array: np.ndarray, where: str) -> np.ndarray:
 
 def kind_of_entry(entry: object) -> str:
     """What an entry can be compared with; "" if it is missing."""
-    if entry is None or entry != entry:
-        return ""
     if isinstance(entry, (bool, np.bool_)):
         return "truth value"
-    if isinstance(entry, Real):
-        return "number"
-    return {str: "text", bytes: "bytes"}.get(type(entry), type(entry).__name__)
+    if isinstance(entry, (str, bytes)):
+        return "bytes" if isinstance(entry, bytes) else "text"
+    # Only numbers are compared with themselves: arrays and pandas' NA raise errors.
+    if entry is None or (isinstance(entry, Number) and entry != entry):
+        return ""
+    return "number" if isinstance(entry, Real) else type(entry).__name__
 
 
 def _decoded(labels: Sequence[bytes], where: str) -> np.ndarray:

@@ -366,10 +366,11 @@ def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
         raise DataError(
             f"{name}: must be of shape ({rows},), one entry a row, got {column.shape}"
         )
-    wrong = column != column  # NaN and NaT
     if column.dtype.kind == "O":
         kinds = [kind_of_entry(entry) for entry in column]
         wrong = np.array([not kind or kind != kinds[0] for kind in kinds])
+    else:
+        wrong = column != column  # NaN and NaT
     if (row := first_of(wrong)) is not None:
         (entry,) = column[[row]].tolist()
         raise DataError(

@@ -279,7 +279,7 @@ class Predictor:
                 theirs = numbers[done : done + len(batch)][read]
                 with torch_threads(threads):
                     scores = self._classify(batch, theirs)
-                for path, one in zip(paths[done:], batch):
+                for path, one in zip(paths[done : done + len(batch)], batch):
                     if isinstance(one, Unreadable):
                         yield Prediction(path, (), one.message)
                     else:

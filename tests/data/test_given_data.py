@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from PIL import Image
@@ -109,6 +110,8 @@ def test_a_dict_with_data_may_name_its_own_type():
         ({"clients": np.where(Y == 2, None, SITE)}, "clients: row 2 has None"),
         ({"clients": np.where(Y == 2, 3, SITE.astype(object))}, "clients: row 2 has 3"),
         ({"clients": np.where(Y == 2, np.nan, Y)}, "clients: row 2 has nan"),
+        ({"clients": np.where(Y == 2, pandas.NA, SITE)}, "clients: row 2 has <NA>"),
+        ({"clients": np.where(Y == 2, True, Y.astype(object))}, "row 2 has True"),
         ({"domains": np.where(Y == 2, np.nan, 1.0)}, "domains: row 2 has nan"),
         ({"test": np.arange(N)}, "test: must be True or False for each row"),
         ({"test": Y == 1, "validation": Y == 1}, "row 1 is both a test"),

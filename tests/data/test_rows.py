@@ -35,6 +35,7 @@ TYPES = {
     "masked, none of them": lambda y: np.ma.masked_array(y, [False] * len(y)),
     "text": lambda y: np.array(y).astype(str),
     "objects of text": lambda y: np.array(list(map(str, y)), object),
+    "objects of numpy's text": lambda y: np.array(list(map(np.str_, y)), object),
     "bytes": lambda y: np.array(y).astype("S"),
     "bfloat16": lambda y: torch.tensor(y, dtype=torch.bfloat16),
 }
@@ -65,6 +66,11 @@ def test_labels_of_every_type_are_the_same_classes(kind):
         (np.array([1, 2, "b", 1, 2, 1], object), "row 2, 'b', is no number like"),
         (np.array(["a", "b", None, "a", "b", "a"], object), "row 2, None, is no label"),
         (pandas.Series([1, 2, None, 1, 2, 1], dtype="Int64"), "row 2 is nan"),
+        (
+            pandas.Series(["a", "b", pandas.NA] * 2, dtype="string"),
+            "row 2, <NA>, is no",
+        ),
+        (pandas.Series([np.zeros(2)] * 6).to_numpy(), "row 0, array.*, is no label"),
         (np.array(["a", "b", "", "a", "b", "a"]), "row 2, '', is empty"),
         (np.array([0, 1, 2**63, 1, 0, 1], "uint64"), "in row 2, which is too large"),
         (np.array([0, 1, 1e300, 1, 0, 1]), "in row 2, which is too large"),
