@@ -214,7 +214,8 @@ def run_settings(
     )
     own: list[object] = [
         StatisticsSettings(ggeur.privacy.float32_means),
-        set_settings(demands),
+        # An MLP for few columns trains on clients' own rows: draws make it worse.
+        set_settings(demands, draws=not model.hidden_beside(dim)),
         RoundSettings(
             _sample_client_num(cfg.federate, num_clients),
             prepared.pull if prepared else None,
@@ -380,7 +381,14 @@ def model_settings(cfg, prepared: Prepared | None = None) -> ModelSettings:
     ggeur = cfg.ggeur
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
     other = prepared.other if prepared is not None else other_model_of(cfg)
-    return ModelSettings(hidden, cfg.model.dropout, ggeur.closed_form, starts, other)
+    return ModelSettings(
+        hidden,
+        cfg.model.dropout,
+        ggeur.closed_form,
+        starts,
+        other,
+        averaged=ggeur.keep == "average",
+    )
 
 
 def scored_settings(cfg, prepared: Prepared | None = None) -> ModelSettings:
@@ -392,7 +400,7 @@ def scored_settings(cfg, prepared: Prepared | None = None) -> ModelSettings:
     if trained.other is not None:
         trained = replace(trained, other=trained.other.as_left())
     starts = trained.starts and not keeps_best(cfg.ggeur)
-    return replace(trained, starts=starts, averaged=cfg.ggeur.keep == "average")
+    return replace(trained, starts=starts)
 
 
 def encoder_settings(ggeur) -> EncoderSettings:

@@ -11,6 +11,11 @@ from .closed_forms import CLOSED_FORMS
 from .folding import AverageHead
 from .heads import LinearHead, MLPHead
 
+#: Rows of so few columns need more than a linear head. Measured in docs/heads.md.
+FEW_COLUMNS = 160
+#: The units of the hidden layer of the head for such rows.
+HIDDEN_OF_FEW = 256
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -29,7 +34,7 @@ class ModelSettings:
     other : OtherModel or None
         The model in place of a head.
     averaged : bool
-        Whether the head may be the mean of a one-shot head and of a trained one.
+        Whether the run may leave the mean of a one-shot head and of a trained one.
     """
 
     hidden: int = 0
@@ -38,6 +43,14 @@ class ModelSettings:
     starts: bool = False
     other: OtherModel | None = None
     averaged: bool = False
+
+    def hidden_beside(self, in_features: int) -> int:
+        """Hidden units of the head that is trained beside a one-shot head.
+
+        It is an MLP if rows have at most `FEW_COLUMNS` columns. 0: it is linear.
+        """
+        few = self.averaged and in_features <= FEW_COLUMNS
+        return HIDDEN_OF_FEW if few else 0
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
@@ -58,8 +71,11 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
                 f"closed_form: the model of {form.name} has no hidden layer; set 0 "
                 f"hidden units, not {settings.hidden}"
             )
-        if settings.averaged:
-            return AverageHead(in_features, num_classes)
+        hidden = settings.hidden_beside(in_features)
+        if settings.averaged and not settings.starts:
+            return AverageHead(in_features, num_classes, hidden)
+        if hidden:
+            return MLPHead(in_features, num_classes, hidden, settings.dropout)
         build = form.build_start if settings.starts else form.build_model
         return build(in_features, num_classes)
     if settings.hidden == 0:

@@ -14,7 +14,7 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import Space
 
 from .base import Model
-from .heads import LinearHead, MixtureHead
+from .heads import LinearHead, MixtureHead, MLPHead
 from .vectors import load_vector, named_tensors, to_vector
 
 
@@ -22,33 +22,46 @@ class AverageHead(Model):
     """The mean of the probabilities of a one-shot head and of a trained head.
 
     The logits are ``log(s softmax(a(x)) + (1 - s) softmax(b(x)))``, where a and b are
-    the logits of the two heads. Both are mixture heads; a linear head is one with a
-    component for each class. The model is not trained.
+    the logits of the two heads. The model is not trained.
+
+    Parameters
+    ----------
+    in_features, num_classes : int
+    hidden : int
+        The hidden units of the trained head; 0 for a linear one.
 
     Attributes
     ----------
     share : Parameter of shape (1,)
         s: 1 for the one-shot head alone, 0 for the trained head alone.
     one_shot : MixtureHead
-    trained : MixtureHead
-        It has one component for each class.
+    trained : MixtureHead or MLPHead
+        A linear head is a mixture head with one component for each class.
     """
 
     fixed_size = False
 
-    def __init__(self, in_features: int, num_classes: int):
+    trained: MixtureHead | MLPHead
+
+    def __init__(self, in_features: int, num_classes: int, hidden: int = 0):
         super().__init__(in_features, num_classes)
+        self.hidden = hidden
         self.share = nn.Parameter(torch.ones(1))
         self.one_shot = MixtureHead(in_features, num_classes)
-        self.trained = MixtureHead(in_features, num_classes)
+        if hidden:
+            self.trained = MLPHead(in_features, num_classes, hidden)
+        else:
+            self.trained = MixtureHead(in_features, num_classes)
+        self.reset()
 
-    @classmethod
-    def alone(cls, head: MixtureHead | LinearHead, trained: bool) -> AverageHead:
-        """The head with the probabilities of `head`, as its one-shot or trained part.
+    def alone(
+        self, head: MixtureHead | LinearHead | MLPHead, trained: bool
+    ) -> AverageHead:
+        """Another head, with the probabilities of `head` as one-shot or trained part.
 
         A mixture with several components for a class is one-shot.
         """
-        model = cls(head.in_features, head.num_classes)
+        model = AverageHead(self.in_features, self.num_classes, self.hidden)
         if isinstance(head, LinearHead):
             head = MixtureHead.of_linear(head)
         if trained:
@@ -61,8 +74,11 @@ class AverageHead(Model):
     def reset(self, generator: torch.Generator | None = None) -> Model:
         """Set all weights to zero. Nothing is drawn."""
         self.share.data.fill_(1.0)
-        self.one_shot.reset()
-        self.trained.reset()
+        for part in (self.one_shot, self.trained):
+            if isinstance(part, MixtureHead):
+                part.reset()
+            else:
+                load_vector(part, torch.zeros_like(to_vector(part)))
         return self
 
     def make_room_for(self, size: int) -> None:
@@ -157,9 +173,10 @@ def recast(model: Model, params: Tensor, wanted: Model, trained: bool = True) ->
     if isinstance(model, LinearHead) and isinstance(wanted, MixtureHead):
         load_vector(model := copy.deepcopy(model), params)
         return to_vector(MixtureHead.of_linear(model))
-    if isinstance(model, (LinearHead, MixtureHead)) and isinstance(wanted, AverageHead):
+    if isinstance(wanted, AverageHead):
+        assert isinstance(model, (LinearHead, MixtureHead, MLPHead))
         load_vector(model := copy.deepcopy(model), params)
-        return to_vector(AverageHead.alone(model, trained))
+        return to_vector(wanted.alone(model, trained))
     left = model.at(params).to_leave()
     if type(left) is type(wanted):
         return to_vector(left)

@@ -619,12 +619,13 @@ class Kept:
     ----------
     head : {"closed_form", "trained", "average"}
         "average" is the mean of the probabilities of both heads.
-    by : {"validation", "leave_one_out", "confounded", "absent", "withheld", "default"}
+    by : str
         The reason. "validation": accuracy on validation rows. "leave_one_out": rows
         left out chose the head in closed form. "confounded": labels and domains are
         confounded, so neither can decide. "absent": only the trained head has seen
         the classes that nobody sent. "withheld": only the trained head has seen the
-        withheld rows, and the mean of both is kept.
+        withheld rows, and the mean of both is kept. "columns": rows have so few
+        columns that an MLP helps, and the mean of both is kept.
         "default": nothing decided.
     closed_form, trained : float or None
         The accuracy of each head on validation rows, after the last evaluated round.
@@ -632,7 +633,13 @@ class Kept:
 
     head: Literal["closed_form", "trained", "average"]
     by: Literal[
-        "validation", "leave_one_out", "confounded", "absent", "withheld", "default"
+        "validation",
+        "leave_one_out",
+        "confounded",
+        "absent",
+        "withheld",
+        "columns",
+        "default",
     ]
     closed_form: Optional[Share]
     trained: Optional[Share]

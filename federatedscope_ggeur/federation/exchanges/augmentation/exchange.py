@@ -266,7 +266,7 @@ class AugmentationExchange(Exchange):
         super().__init__(course)
         server = self.server
         self.settings = server.settings.of(SetSettings)
-        self._steps = server.settings.demands.steps
+        self._steps = self.settings.augmentation.steps
         self.book = PrototypeBook(server.client_domains, self.settings.prototypes)
         self.geometry = self.init_broadcast = b""
         self._sent: dict[str, int] = {}

@@ -183,11 +183,15 @@ _SIZES = {
 }
 
 
-def set_settings(run: Demands) -> SetSettings:
-    """The settings by which clients make their training sets."""
+def set_settings(run: Demands, draws: bool = True) -> SetSettings:
+    """The settings by which clients make their training sets.
+
+    Without `draws` these are their own rows, whatever the augmentation steps.
+    """
     how = run["scale"], run["noise"], run["epoch_share"]
+    steps = run.steps if draws else ()
     return SetSettings(
-        AugmentationSettings(run.steps, _sizes(run), *how),
+        AugmentationSettings(steps, _sizes(run), *how),
         prototypes=run["prototypes"],
         weight=run["weight"],
         train_withheld=run["train_withheld"],

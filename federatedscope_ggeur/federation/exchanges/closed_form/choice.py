@@ -621,13 +621,15 @@ def end_or_train(
     uploaded: Mapping[int, int],
     unsent: int,
     averages: bool,
+    hidden: int = 0,
 ) -> Choice:
     """Decide whether a run that keeps the better head skips training.
 
     Training sees classes that nobody sent, the one-shot head does not. If there are no
     rows of such classes, a trained head is kept only if validation rows prefer it.
     Without validation rows, training would be useless. A run that `averages` the two
-    heads also trains if every class was sent, but many rows are withheld.
+    heads also trains if every class was sent, but many rows are withheld, or if the
+    trained head is an MLP. An MLP begins at random weights.
 
     If each client has too few rows of the classes that nobody sent to tell, all
     withheld rows count as such rows.
@@ -641,6 +643,8 @@ def end_or_train(
     unsent : int
         The number of classes that nobody sent.
     averages : bool
+    hidden : int
+        The hidden units of the trained head; 0 for a linear one.
     """
     validation = sum(count.validation for count in counts)
     rows = sum(count.rows for count in counts) - validation
@@ -654,9 +658,12 @@ def end_or_train(
         "absent_rows": absent,
         "validation_rows": validation,
     }
-    averaged = averages and not absent and share > _FEW_WITHHELD
+    averaged = averages and not absent and (hidden > 0 or share > _FEW_WITHHELD)
     if averaged:
         known["averaged"] = True
+    if hidden:
+        known["hidden_units"] = hidden
+        choice = choice._replace(start=None)
     ends = not validation and not absent and not averaged
     return choice._replace(details={**choice.details, **known}, ends=ends)
 

@@ -632,7 +632,8 @@ class ClosedFormExchange(Exchange):
         if keeps_best:
             unsent = classes - len(components.labels.unique())
             averages = self._demands["keep"] == "average"
-            choice = end_or_train(choice, counts, uploaded, unsent, averages)
+            hidden = self.server.task.model.hidden_beside(self.server.task.dim)
+            choice = end_or_train(choice, counts, uploaded, unsent, averages, hidden)
         return choice
 
     def _decide(
@@ -786,5 +787,6 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     if absent_rows(round0):
         return Kept("trained", "absent", before, after)
     if averaged:
-        return Kept("average", "withheld", before, after)
+        by = "columns" if details.get("hidden_units") else "withheld"
+        return Kept("average", by, before, after)
     return Kept("closed_form", details.get("chosen_by", "default"), before, after)
