@@ -13,6 +13,8 @@ from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 
+#: What the name of a file ends with until the file is whole.
+_UNFINISHED = ".tmp"
 _FULL = errno.ENOSPC, errno.EDQUOT
 #: A pipe is opened without waiting for its other end. Windows knows neither flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -43,7 +45,7 @@ def write_atomically(
     path = Path(path)
     raw = data.encode() if isinstance(data, str) else data
     # Not tempfile: its files are private (0600), but results must follow the umask.
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED}")
     try:
         if _is_device(path):
             path.write_bytes(raw)
@@ -67,6 +69,16 @@ def _unwritable(path: Path, error: OSError) -> ConfigError:
     if error.errno in _FULL:
         said += f"; the disk of '{path.parent.absolute()}' is full"
     return ConfigError(said)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes had not written whole, below a process's own folder.
+
+    No other process may be writing there.
+    """
+    for path in folder.rglob(f".*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def write_once(path: Path, data: bytes | str, mode: int = 0o666) -> None:

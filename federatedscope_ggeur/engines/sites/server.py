@@ -27,7 +27,7 @@ from federatedscope_ggeur.errors import (
 )
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.lock import AtWork, locked
+from federatedscope_ggeur.lock import AtWork
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE, logging_to
 from federatedscope_ggeur.settings import NOT_SET
@@ -35,7 +35,7 @@ from federatedscope_ggeur.settings import NOT_SET
 from . import store
 from .federation import DistributedRun
 from .hub import FolderHub
-from .keys import Identity, PinnedKeys, unusable
+from .keys import Identity, PinnedKeys
 from .leading import Leader
 from .roles import role_config, server_data, transport_settings
 from .sealed import Context, largest_file, read_greeting, sha256
@@ -130,9 +130,8 @@ class FolderServer:
             Too few sites joined or are left, or the folder or store cannot be used.
         """
         store.make_run_folder(self.folder)
-        lock = self._store.folder / "lock"
         with (
-            locked(lock, "the store of this run", unusable, waits=not once),
+            self._store.at_work(self.folder, waits=not once),
             logging_to(self.folder / LOG_FILE),
             closing(Watch(self.folder, "server", self._leading.status)) as watch,
         ):

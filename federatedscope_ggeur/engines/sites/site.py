@@ -33,12 +33,12 @@ from federatedscope_ggeur.federation.exchanges.base import RequestKind
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.schema import PLAIN
-from federatedscope_ggeur.lock import AtWork, locked
+from federatedscope_ggeur.lock import AtWork
 from federatedscope_ggeur.printable import get_logger
 
 from . import store
 from .content import ends_file, packed, unpacked
-from .keys import Identity, PinnedKeys, unusable
+from .keys import Identity, PinnedKeys
 from .leading import FAILED, FINISH, JOIN, failed
 from .roles import role_config, transport_settings
 from .sealed import Channel, Context, greeting, largest_file, read_greeting
@@ -243,10 +243,9 @@ class FolderSite:
         store.make_run_folder(self.folder)
         if not self._store.count(store.FROM):
             store.refuse_other_results(self.folder)
-        lock = self._store.folder / "lock"
         role = f"site {self._met.own.name}"
         with (
-            locked(lock, "the store of this run", unusable, not once),
+            self._store.at_work(self.folder, waits=not once),
             closing(Watch(self.folder, role, lambda: {"doing": self._doing})) as watch,
         ):
             with quiet():

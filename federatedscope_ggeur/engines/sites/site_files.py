@@ -17,7 +17,7 @@ from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, refusing, shown
 from federatedscope_ggeur.files import write_atomically, write_once
 from federatedscope_ggeur.printable import Lines, say
-from federatedscope_ggeur.settings import flatten, one_of, whole
+from federatedscope_ggeur.settings import Rule, flatten, one_of, rule_of, whole
 
 from .transport.certificates import (
     make_authority,
@@ -27,17 +27,34 @@ from .transport.certificates import (
 )
 from .transport.security import DENIED, Security, make_token
 
-#: What the file need not say, and the rules of what it may say.
-_DEFAULTS = {"engine": "federatedscope", "port": 50050, "days": 365, "settings": {}}
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
+
+
+def _are_hosts(said: Any) -> bool:
+    names = said if isinstance(said, list) else [said]
+    good = (isinstance(name, str) and _HOST.fullmatch(name) for name in names)
+    return bool(names) and all(good)
+
+
+#: What the file may say, with the rules, and what it need not say. Then so of a site.
 _RULES = {
+    "server": rule_of("must list names or IP addresses of the server", _are_hosts),
+    "sites": rule_of("must list the sites", lambda said: said and type(said) is list),
     "engine": one_of("federatedscope", "flower"),
     "port": whole(1, maximum=65535),
     "days": whole(1, maximum=3650),
+    "settings": lambda said: "",
 }
-_KEYS = {"server", "sites", *_DEFAULTS}
-_SITE_KEYS = {"name", "domain", "settings"}
-_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
+_DEFAULTS = {"engine": "federatedscope", "port": 50050, "days": 365, "settings": {}}
+_SITE_RULES = {
+    "name": rule_of(
+        "must be of letters, digits and - _ . ",
+        lambda said: isinstance(said, str) and _FOLDER.fullmatch(said),
+    ),
+    "domain": rule_of("must be a text", lambda said: said and isinstance(said, str)),
+    "settings": lambda said: "",
+}
 #: The names of the folders that do not belong to a site.
 _AUTHORITY, _SERVER = "authority", "server"
 _LEDGER = "numbers.json"
@@ -85,27 +102,13 @@ def certificates(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     require_cryptography()
-    plan, out = _Plan(options.file), Path(options.out)
-    _owners_folder(out)
-    authority = _authority(out / _AUTHORITY)
-    numbers = _Numbers(out)
+    made = _Folders(_Plan(options.file), Path(options.out))
     if options.withdraw is not None:
-        return numbers.withdraw(options.withdraw)
-    if options.renew is not None:
-        return _renew(out, options.renew, plan, authority, numbers)
-    plan.clients = max(map(numbers.of, [site["name"] for site in plan.sites]))
-    is_old = _server(out / _SERVER, plan, authority)
-    secret = Security(join_secret=str(out / _SERVER / "join_secret")).secret()
-    assert secret is not None, "it was made with the folder"
-    old = [
-        _site(out, numbers.of(site["name"]), site, plan, authority, secret)
-        for site in plan.sites
-    ]
-    if is_old and not all(old):
-        say(
-            "existing folders were not changed: set federate.client_num to "
-            f"{plan.clients} in all their files"
-        )
+        made.withdraw(options.withdraw)
+    elif options.renew is not None:
+        made.renew(options.renew)
+    else:
+        made.make_all()
     return 0
 
 
@@ -115,7 +118,7 @@ class _Plan:
     def __init__(self, path: str):
         import yaml
 
-        self._path, self._problems = path, list[str]()
+        self._problems = list[str]()
         with refusing(f"'{path}': cannot be read"):
             try:
                 said = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -124,25 +127,15 @@ class _Plan:
         if not isinstance(said, dict):
             self._wrong("it", "must be a YAML file with server and sites")
             said = {}
-        self._only(said, _KEYS, "")
-        said = {**_DEFAULTS, **said}
-        names = said.get("server")
-        self.names: list[str] = names if isinstance(names, list) else [names]  # type: ignore[list-item]
-        if not all(isinstance(n, str) and _HOST.fullmatch(n) for n in self.names):
-            self._wrong("server", "must list names or IP addresses of the server")
-        for key, rule in _RULES.items():
-            if problem := rule(said[key]):
-                self._wrong(key, problem)
-        self.on_flower = said["engine"] == "flower"
-        self.port, self.days = said["port"], said["days"]
-        given = self._settings(said["settings"], "settings")
+        found = self._checked(said, _RULES, _DEFAULTS, "")
+        names, sites = found["server"], found["sites"]
+        self.names: list[str] = names if isinstance(names, list) else [names]
+        self.on_flower = found["engine"] == "flower"
+        self.port, self.days = found["port"], found["days"]
+        given = self._settings(found["settings"], "settings")
         self.settings = {"ggeur.agreed.release": _release(), **given}
-        self.clients = 0  # the highest number of a site
-        sites = said.get("sites")
-        if not isinstance(sites, list) or not sites:
-            self._wrong("sites", "must list the sites")
-            sites = []
-        self.sites = [self._site(one) for one in sites]
+        listed = sites if isinstance(sites, list) else []
+        self.sites = [self._site(one) for one in listed]
         folders = [_AUTHORITY, _SERVER, *(site["name"].lower() for site in self.sites)]
         for name in folders:
             if folders.count(name) > 1:
@@ -154,12 +147,20 @@ class _Plan:
     def _wrong(self, key: str, problem: str) -> None:
         self._problems.append(f"  {key}: {problem}")
 
-    def _only(self, said: Mapping, known: set[str], where: str) -> None:
+    def _checked(
+        self, said: Mapping, rules: Mapping[str, Rule], defaults: Mapping, where: str
+    ) -> dict[str, Any]:
+        """What the file says in one place, with the defaults."""
         for key in said:
-            if key not in known:
-                problem = f"is not one of {', '.join(sorted(known))}"
-                problem += did_you_mean(key, known)
+            if key not in rules:
+                problem = f"is not one of {', '.join(sorted(rules))}"
+                problem += did_you_mean(key, rules)
                 self._wrong(f"{where}{shown(key)}", problem)
+        found = {**dict.fromkeys(rules), **defaults, **said}
+        for key, rule in rules.items():
+            if problem := rule(found[key]):
+                self._wrong(f"{where}{key}", problem)
+        return found
 
     def _settings(self, said: Any, where: str) -> dict[str, Any]:
         if not isinstance(said, dict):
@@ -179,207 +180,196 @@ class _Plan:
         if not isinstance(said, dict):
             self._wrong("sites", f"each site needs a name, got {shown(said)}")
             return {"name": ""}
-        self._only(said, _SITE_KEYS, "sites: ")
         name = said.get("name")
-        if not isinstance(name, str) or not _FOLDER.fullmatch(name):
-            problem = f"must be of letters, digits and - _ . , got {shown(name)}"
-            self._wrong("sites: name", problem)
-            name = ""
-        domain = said.get("domain", name)
-        if not isinstance(domain, str) or not domain:
-            self._wrong(f"sites: {name}: domain", "must be a text")
-        settings = self._settings(said.get("settings", {}), f"sites: {name}: settings")
-        return {"name": name, "domain": domain, "settings": settings}
+        if _SITE_RULES["name"](name):
+            where, name = "sites: ", ""
+        else:
+            where = f"sites: {name}: "
+        defaults: dict[str, Any] = {"domain": name or "a site", "settings": {}}
+        found = self._checked(said, _SITE_RULES, defaults, where)
+        settings = self._settings(found["settings"], f"{where}settings")
+        return {"name": name, "domain": found["domain"], "settings": settings}
 
 
-def _authority(folder: Path) -> tuple[bytes, bytes]:
-    """The authority in `folder`: a new one, or that of an earlier call."""
-    certificate, key = folder / "authority.pem", folder / "authority.key"
-    if not folder.exists():
-        made = make_authority(f"federation {secrets.token_hex(4)}")
-        ledger = json.dumps({"next": 1, "sites": {}}).encode()
-        names = "authority.pem", "authority.key", _LEDGER
-        _fill(folder, dict(zip(names, (*made, ledger))))
-        say(f"{folder}: the authority; keep its key to yourself")
-    with refusing(f"the authority in '{folder}': cannot be read"):
-        return certificate.read_bytes(), key.read_bytes()
+class _Folders:
+    """The folders of a federation below `out`: the authority, the server, the sites.
 
+    The ledger in ``authority/`` says which site has which number. A number is given
+    once.
+    """
 
-class _Numbers:
-    """The ledger of the sites' numbers, in ``authority/``. A number is given once."""
-
-    def __init__(self, out: Path):
-        self._path, self._out = out / _AUTHORITY / _LEDGER, out
+    def __init__(self, plan: _Plan, out: Path):
+        self._plan, self._out = plan, out
+        _owners_folder(out)
+        place = out / _AUTHORITY
+        certificate, key = place / "authority.pem", place / "authority.key"
+        self._ledger, self._secret = place / _LEDGER, out / _SERVER / "join_secret"
+        if not place.exists():
+            names = certificate.name, key.name, _LEDGER
+            made = make_authority(f"federation {secrets.token_hex(4)}")
+            ledger = json.dumps({"next": 1, "sites": {}}).encode()
+            _fill(place, dict(zip(names, (*made, ledger))))
+            say(f"{place}: the authority; keep its key to yourself")
+        with refusing(f"the authority in '{place}': cannot be read"):
+            self._authority = certificate.read_bytes(), key.read_bytes()
         with refusing(
-            f"'{self._path}': cannot be read (it says which site has which number; put "
-            "it back)"
+            f"'{self._ledger}': cannot be read (it says which site has which number; "
+            "put it back)"
         ):
-            found = json.loads(self._path.read_text(encoding="utf-8"))
+            found = json.loads(self._ledger.read_text(encoding="utf-8"))
             self._next, self._sites = int(found["next"]), dict(found["sites"])
 
-    def of(self, name: str) -> int:
-        """The number of a site; a new site gets a new one."""
-        if name not in self._sites:
-            self._sites[name], self._next = self._next, self._next + 1
-            self._save()
-        return self._sites[name]
+    def make_all(self) -> None:
+        """Make the folders that do not exist yet."""
+        plan = self._plan
+        # The highest number of a site.
+        self._clients = max(self._number(site["name"]) for site in plan.sites)
+        is_old = self._server()
+        secret = Security(join_secret=str(self._secret)).secret()
+        assert secret is not None, "it was made with the folder"
+        old = [self._site(site, secret) for site in plan.sites]
+        if is_old and not all(old):
+            say(
+                "existing folders were not changed: set federate.client_num to "
+                f"{self._clients} in all their files"
+            )
 
-    def withdraw(self, name: str) -> int:
+    def withdraw(self, name: str) -> None:
         """Refuse a site's token; the site gets another number if it comes back."""
         if name not in self._sites:
             raise ConfigError(
                 f"--withdraw: there is no site '{name}'"
                 + did_you_mean(name, self._sites)
             )
-        number, path = self._sites.pop(name), self._out / _SERVER / "join_secret"
-        denied = path.with_name(path.name + DENIED)
+        number = self._sites.pop(name)
+        denied = self._secret.with_name(self._secret.name + DENIED)
         before = denied.read_text("utf-8") if denied.exists() else ""
         write_atomically(denied, f"{before}{number}  # {name}\n", _PRIVATE)
-        self._save()
+        self._save_numbers()
         say(
             f"{denied}: client {number} may not join any more. Copy the file to the "
             "server, beside join_secret; a running server reads it anew"
         )
-        return 0
 
-    def _save(self) -> None:
+    def renew(self, name: str) -> None:
+        """Make a new certificate of a site or of the server, in a folder of its own."""
+        if name == _SERVER:
+            files = self._pair(name, name, self._plan.names)
+        elif name in [site["name"] for site in self._plan.sites]:
+            files = self._pair("site", f"client {self._number(name)} {name}")
+        else:
+            raise ConfigError(
+                f"--renew: '{name}' is neither a site of the file nor server"
+            )
+        folder = self._out / f"renewed_{name}_{datetime.now():%Y%m%d%H%M%S}"
+        _fill(folder, files)
+        say(f"{folder}: put both files in the place of the old ones, and start again")
+
+    def _number(self, name: str) -> int:
+        """The number of a site; a new site gets a new one."""
+        if name not in self._sites:
+            self._sites[name], self._next = self._next, self._next + 1
+            self._save_numbers()
+        return self._sites[name]
+
+    def _save_numbers(self) -> None:
         found = {"next": self._next, "sites": self._sites}
-        write_atomically(self._path, json.dumps(found, indent=1), _PRIVATE)
+        write_atomically(self._ledger, json.dumps(found, indent=1), _PRIVATE)
 
+    def _server(self) -> bool:
+        """Make the server's folder; returns whether it existed."""
+        plan, names = self._plan, list(self._plan.names)
+        settings = {
+            "federate.save_to": "checkpoint/state",
+            **plan.settings,
+            "ggeur.join_secret": "join_secret",
+        }
+        if plan.on_flower:  # its SuperLink has the rest
+            if _LOOPBACK not in names:
+                names.append(_LOOPBACK)  # its programs talk to each other there
+            settings.update({"federate.mode": "distributed", "ggeur.use": True})
+            settings.update({"federate.method": "ggeur", "distribute.role": _SERVER})
+        else:
+            settings.update(self._reached("0.0.0.0", _SERVER))
 
-def _renew(
-    out: Path, name: str, plan: _Plan, authority: tuple[bytes, bytes], numbers: _Numbers
-) -> int:
-    """Make a new certificate of a site or of the server, in a folder of its own."""
-    if name == _SERVER:
-        files = _pair(name, name, authority, plan.days, plan.names)
-    elif name in [site["name"] for site in plan.sites]:
-        about = f"client {numbers.of(name)} {name}"
-        files = _pair("site", about, authority, plan.days)
-    else:
-        raise ConfigError(f"--renew: '{name}' is neither a site of the file nor server")
-    folder = out / f"renewed_{name}_{datetime.now():%Y%m%d%H%M%S}"
-    _fill(folder, files)
-    say(f"{folder}: put both files in the place of the old ones, and start again")
-    return 0
+        def own() -> dict[str, bytes]:
+            secret = f"{secrets.token_hex(32)}\n".encode()
+            return {**self._pair(_SERVER, _SERVER, names), "join_secret": secret}
 
+        said = "the server; ggeur serve --cfg server.yaml"
+        return self._side(_SERVER, "server.yaml", _SERVER_HEAD, settings, own, said)
 
-def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
-    """Write the server's folder; returns whether it existed."""
-    names = list(plan.names)
-    if plan.on_flower and _LOOPBACK not in names:
-        names.append(_LOOPBACK)  # Flower's programs talk to each other there
-    settings = {
-        "federate.save_to": "checkpoint/state",
-        **plan.settings,
-        "ggeur.join_secret": "join_secret",
-    }
-    if plan.on_flower:  # its SuperLink has the rest
-        settings.update({"federate.mode": "distributed", "distribute.role": _SERVER})
-        settings.update({"federate.method": "ggeur", "ggeur.use": True})
-    else:
-        settings.update(_reached("0.0.0.0", plan, _SERVER))
-    return _side(
-        folder,
-        plan,
-        (_SERVER_HEAD, _SERVER, settings),
-        lambda: {
-            "authority.pem": authority[0],
-            **_pair(_SERVER, _SERVER, authority, plan.days, names),
-            "join_secret": f"{secrets.token_hex(32)}\n".encode(),
-        },
-        "the server; ggeur serve --cfg server.yaml",
-    )
-
-
-def _site(
-    out: Path,
-    number: int,
-    site: Mapping[str, Any],
-    plan: _Plan,
-    authority: tuple[bytes, bytes],
-    secret: bytes,
-) -> bool:
-    """Write a site's folder; returns whether it existed."""
-    name = site["name"]
-    settings = {
-        "data.root": "data",
-        **plan.settings,
-        **site["settings"],
-        "ggeur.client_number": number,
-        "ggeur.domain": site["domain"],
-        "ggeur.join_token": "token",
-    }
-    if not plan.on_flower:
-        settings.update(_reached(plan.names[0], plan, "site"))
-
-    def own() -> dict[str, bytes]:
+    def _site(self, site: Mapping[str, Any], secret: bytes) -> bool:
+        """Make a site's folder; returns whether it existed."""
+        plan, name, number = self._plan, site["name"], self._number(site["name"])
+        settings = {
+            "data.root": "data",
+            **plan.settings,
+            **site["settings"],
+            "ggeur.client_number": number,
+            "ggeur.domain": site["domain"],
+            "ggeur.join_token": "token",
+        }
         if not plan.on_flower:
-            return _pair("site", f"client {number} {name}", authority, plan.days)
-        key, public = make_node_key()
-        nodes = out / _SERVER / _NODES
-        _owners_folder(nodes)
-        write_once(nodes / f"{name}.pub", public, _PRIVATE)
-        return {"node.key": key}
+            settings.update(self._reached(plan.names[0], "site"))
 
-    return _side(
-        out / name,
-        plan,
-        (_SITE_HEAD.format(name=name, number=number), "site", settings),
-        lambda: {
-            "authority.pem": authority[0],
-            "token": f"{make_token(secret, number)}\n".encode(),
-            **own(),
-        },
-        f"made for client {number}; start it there by: ggeur join --cfg site.yaml",
-    )
+        def own() -> dict[str, bytes]:
+            token = {"token": f"{make_token(secret, number)}\n".encode()}
+            if not plan.on_flower:
+                return {**token, **self._pair("site", f"client {number} {name}")}
+            key, public = make_node_key()
+            nodes = self._out / _SERVER / _NODES
+            _owners_folder(nodes)
+            write_once(nodes / f"{name}.pub", public, _PRIVATE)
+            return {**token, "node.key": key}
 
+        start = "start it there by: ggeur join --cfg site.yaml"
+        head = _SITE_HEAD.format(name=name, number=number)
+        said = f"made for client {number}; {start}"
+        return self._side(name, "site.yaml", head, settings, own, said)
 
-def _side(
-    folder: Path,
-    plan: _Plan,
-    said: tuple[str, str, Mapping[str, Any]],
-    files: Callable[[], Mapping[str, bytes]],
-    line: str,
-) -> bool:
-    """Write the folder of one side; returns whether it existed.
+    def _side(
+        self,
+        name: str,
+        file: str,
+        head: str,
+        own: Mapping[str, Any],
+        files: Callable[[], Mapping[str, bytes]],
+        said: str,
+    ) -> bool:
+        """Make the folder of one side; returns whether it existed.
 
-    `said` is the head, the name and the settings of its YAML file. `files` makes its
-    other files.
-    """
-    if os.path.lexists(folder):
-        say(f"{folder}: exists already and was not changed")
-        return True
-    head, name, own = said
-    settings = {"outdir": "runs", "expname": "federation", **own}
-    settings["federate.client_num"] = plan.clients
-    text = head + _yaml(settings)
-    _fill(folder, {**files(), f"{name}.yaml": text.encode()})
-    say(f"{folder}: {line}")
-    return False
+        Its YAML `file` begins with `head`. `files` makes its other files.
+        """
+        folder = self._out / name
+        if os.path.lexists(folder):
+            say(f"{folder}: exists already and was not changed")
+            return True
+        settings = {"outdir": "runs", "expname": "federation", **own}
+        settings["federate.client_num"] = self._clients
+        text = head + _yaml(settings)
+        authority = {"authority.pem": self._authority[0]}
+        _fill(folder, {**authority, **files(), file: text.encode()})
+        say(f"{folder}: {said}")
+        return False
 
+    def _pair(
+        self, file: str, name: str, names: Sequence[str] = ()
+    ) -> dict[str, bytes]:
+        """The files of a new certificate and its key."""
+        days = self._plan.days
+        certificate, key = make_certificate(name, self._authority, days, names)
+        return {f"{file}.pem": certificate, f"{file}.key": key}
 
-def _pair(
-    file: str,
-    name: str,
-    authority: tuple[bytes, bytes],
-    days: int,
-    names: Sequence[str] = (),
-) -> dict[str, bytes]:
-    """The files of a new certificate and its key."""
-    certificate, key = make_certificate(name, authority, days, names)
-    return {f"{file}.pem": certificate, f"{file}.key": key}
-
-
-def _reached(host: str, plan: _Plan, own: str) -> dict[str, Any]:
-    """The settings of streams: where the server is, whom to trust, own files."""
-    return {
-        "ggeur.tls.certificate": f"{own}.pem",
-        "ggeur.tls.key": f"{own}.key",
-        "distribute.server_host": host,
-        "distribute.server_port": plan.port,
-        "ggeur.tls.authority": "authority.pem",
-    }
+    def _reached(self, host: str, own: str) -> dict[str, Any]:
+        """The settings of streams: where the server is, whom to trust, own files."""
+        return {
+            "ggeur.tls.certificate": f"{own}.pem",
+            "ggeur.tls.key": f"{own}.key",
+            "distribute.server_host": host,
+            "distribute.server_port": self._plan.port,
+            "ggeur.tls.authority": "authority.pem",
+        }
 
 
 def _release() -> str:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError, refusing
-from federatedscope_ggeur.files import path_below, read_regular, write_once
+from federatedscope_ggeur.files import (
+    path_below,
+    read_regular,
+    remove_unfinished,
+    write_once,
+)
+from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.reporting import RESULTS_FILE
 
-from .keys import Identity, private_folder
+from .keys import Identity, private_folder, unusable
 from .sealed import Channel, Context, is_file_of, new_key, same_but_signature, sha256
 
 RUN = "run.json"
@@ -104,6 +110,24 @@ class Store:
         """The store below `keys` of a run in this shared folder; None without one."""
         found = (cls(path.parent) for path in sorted(keys.glob(f"*/{RUN}")))
         return next((one for one in found if one.shared == str(shared)), None)
+
+    @contextmanager
+    def at_work(self, results: Path, waits: bool) -> Iterator[None]:
+        """A context in which no other process uses this store, nor writes `results`.
+
+        What a killed process had not written whole is removed.
+
+        Raises
+        ------
+        ConfigError
+            The lock cannot be made.
+        AtWork
+            Another process is at work, and this one does not wait for it.
+        """
+        with locked(self.folder / "lock", "the store of this run", unusable, waits):
+            for folder in (self.folder, results):
+                remove_unfinished(folder)
+            yield
 
     def keep(self, place: str, number: int, data: bytes) -> None:
         """Keep a file for good. Raises `ConfigError` if there is another one."""

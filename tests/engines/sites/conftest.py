@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,11 @@ def world(config, tmp_path, monkeypatch):
     """Make a world of three sites, with these settings."""
     monkeypatch.chdir(tmp_path)  # sides change the folder
 
+    number = count()
+
     def make(*settings, apart=False) -> World:
-        return World(tmp_path / "world", config(*SMALL, *settings), 3, apart)
+        folder = tmp_path / f"world_{next(number)}"
+        return World(folder, config(*SMALL, *settings), 3, apart)
 
     return make
 

@@ -20,10 +20,19 @@ from federatedscope_ggeur.engines.sites.keys import (
 from federatedscope_ggeur.engines.sites.server import lead
 from federatedscope_ggeur.engines.sites.site import take_part
 from federatedscope_ggeur.federation.course import client_handler
+from federatedscope_ggeur.reporting import read_results
 from federatedscope_ggeur.reporting import run as reporting_run
 from federatedscope_ggeur.settings import flatten
 
 SERVER, NAME = "hearts", "a_run"
+OWN_HEADS = (
+    *("ggeur.closed_form", "lda", "ggeur.personal.head", "means"),
+    *("ggeur.privacy.min_samples", 1),
+)
+LEAVE_ONE_OUT = (
+    *("ggeur.closed_form", "auto", "data.splitter", "iid", "data.splitter_args", "[]"),
+    *("ggeur.privacy.min_samples", 2),
+)
 
 
 class Killed(BaseException):
@@ -120,6 +129,15 @@ class World:
         for side in [*self.sides * times, *then]:
             self.turn(side)
 
+    def commands(self) -> list[list[str]]:
+        """The command lines of all sides, the server's first."""
+        lines = []
+        for side in self.sides:
+            path, shared, keys, _ = side.place
+            words = "serve" if side is self.server else "join", "--cfg", path
+            lines.append([*words, "--folder", str(shared), "--keys", str(keys)])
+        return lines
+
     def go_on_without_the_last(self) -> None:
         """Nobody runs the last site any more."""
         self.sites.pop()
@@ -175,6 +193,24 @@ class World:
             if all(side.over for side in self.sides):
                 return
         raise AssertionError("the run did not end")
+
+
+def check_as_embedded(world, wanted) -> None:
+    """The heads and scores are those in the folder `wanted`, to the bit."""
+    ours, theirs = (read_results(folder) for folder in (world.server.left, wanted))
+    assert ours.status == theirs.status == "finished"
+    assert [r.accuracy for r in ours.rounds] == [r.accuracy for r in theirs.rounds]
+    assert ours.final.accuracy == theirs.final.accuracy
+    for side in world.sides:
+        head, wanted_head = side.left / "head.safetensors", wanted / "head.safetensors"
+        assert head.exists() == wanted_head.exists()
+        assert not head.exists() or head.read_bytes() == wanted_head.read_bytes()
+    for site in world.sites:
+        for own in (site.left / "heads").glob("*"):
+            assert own.read_bytes() == (wanted / "heads" / own.name).read_bytes()
+    made = {path.name for path in (wanted / "heads").glob("*")}
+    left = {p.name for site in world.sites for p in (site.left / "heads").glob("*")}
+    assert made == left
 
 
 class Deaths:

@@ -213,6 +213,7 @@ def test_with_flower_each_site_has_a_key_that_the_server_knows(tmp_path, monkeyp
         ),
         ("port: 53123", "port: 0", "port: must be a whole number in 1..65535"),
         ("[localhost, 127.0.0.1]", "'a b'", "server: must list names"),
+        ("[localhost, 127.0.0.1]", "[]", "server: must list names"),
         ("total_round_num: 3", "total_rounds: 3", "settings.federate.total_rounds"),
         (PLAN, "- x", "it: must be a YAML file"),
     ],

@@ -1,4 +1,4 @@
-"""Runs by folder: sides that run once, a poor carrier, kills at every write, lateness.
+"""Runs by folder: sides that run once, a poor carrier, lateness, lost stores.
 
 That a run by folder gives the numbers of the embedded engine is tested with all engines
 in `tests/engines/contract/`; here what a folder alone has to do.
@@ -10,10 +10,9 @@ import shutil
 import threading
 
 import pytest
-from folder_world import Deaths
+from folder_world import LEAVE_ONE_OUT, OWN_HEADS, check_as_embedded
 from private_words import NOISE, SUMS
 
-from federatedscope_ggeur import files
 from federatedscope_ggeur.engines.sites import server as server_module
 from federatedscope_ggeur.engines.sites.keys import make_identity, unusable
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -22,41 +21,7 @@ from federatedscope_ggeur.reporting import read_results
 
 LDA = ("ggeur.closed_form", "lda", "ggeur.init", "random", "ggeur.keep", "trained")
 CHARGED = (*NOISE, "ggeur.privacy.dp.ledger", "ledger")
-OWN_HEADS = (
-    *("ggeur.closed_form", "lda", "ggeur.personal.head", "means"),
-    *("ggeur.privacy.min_samples", 1),
-)
-IID = (
-    "data.splitter",
-    "iid",
-    "data.splitter_args",
-    "[]",
-    "ggeur.privacy.min_samples",
-    2,
-)
-RUNS = {
-    "auto, by leave-one-out": ("ggeur.closed_form", "auto", *IID),
-    "scaffold": ("ggeur.base_method", "scaffold", "federate.total_round_num", 3),
-    "personal heads": OWN_HEADS,
-}
-
-
-def check_as_embedded(world, wanted) -> None:
-    """The heads and scores are those in the folder `wanted`, to the bit."""
-    ours, theirs = (read_results(folder) for folder in (world.server.left, wanted))
-    assert ours.status == theirs.status == "finished"
-    assert [r.accuracy for r in ours.rounds] == [r.accuracy for r in theirs.rounds]
-    assert ours.final.accuracy == theirs.final.accuracy
-    for side in world.sides:
-        head, wanted_head = side.left / "head.safetensors", wanted / "head.safetensors"
-        assert head.exists() == wanted_head.exists()
-        assert not head.exists() or head.read_bytes() == wanted_head.read_bytes()
-    for site in world.sites:
-        for own in (site.left / "heads").glob("*"):
-            assert own.read_bytes() == (wanted / "heads" / own.name).read_bytes()
-    made = {path.name for path in (wanted / "heads").glob("*")}
-    left = {p.name for site in world.sites for p in (site.left / "heads").glob("*")}
-    assert made == left
+SCAFFOLD = ("ggeur.base_method", "scaffold", "federate.total_round_num", 3)
 
 
 def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
@@ -81,25 +46,13 @@ def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", ["auto, by leave-one-out", "scaffold"])
-def test_a_carrier_that_delays_repeats_and_shuffles(run, world, embedded):
-    here = world(*RUNS[run], apart=True)
-    here.run_apart(seed=len(run))
-    check_as_embedded(here, embedded(*RUNS[run]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("run", ["scaffold", "personal heads"])
-def test_kills_at_writes(run, world, embedded, monkeypatch):
-    """The store is written first, then the folder; so any moment between will do."""
-    settings = (*RUNS[run], "federate.total_round_num", 2 if run == "scaffold" else 1)
-    wanted = embedded(*settings)
-    here = world(*settings)
-    deaths = Deaths(files.write_atomically, 0.2 if run == "scaffold" else 0.3)
-    deaths.strike(monkeypatch)
-    here.run_dying()
-    assert deaths.count > 15
-    check_as_embedded(here, wanted)
+@pytest.mark.parametrize(
+    "settings", [LEAVE_ONE_OUT, SCAFFOLD], ids=["auto", "scaffold"]
+)
+def test_a_carrier_that_delays_repeats_and_shuffles(settings, world, embedded):
+    here = world(*settings, apart=True)
+    here.run_apart(seed=len(settings))
+    check_as_embedded(here, embedded(*settings))
 
 
 def test_one_that_is_late_is_left_out_once_and_for_all(world, monkeypatch):

@@ -11,8 +11,8 @@ import shutil
 import socket
 
 import pytest
-from folder_world import World
-from test_folder_runs import LDA, check_as_embedded
+from folder_world import World, check_as_embedded
+from test_folder_runs import LDA
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.sites import sealed
