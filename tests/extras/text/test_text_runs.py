@@ -154,9 +154,8 @@ def clip(tmp_path) -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_lowers_the_loss_and_little_travels_as_foretold(config, clip, kind):
-    extra = ["ggeur.fedclip.loss", "class"] if kind == "fedclip" else []
     server = ["federate.make_global_eval", True]
-    cfg = config("ggeur.text.model", kind, *SGD, *clip, *server, *extra)
+    cfg = config("ggeur.text.model", kind, *SGD, *clip, *server)
     run = Run(cfg)
     results = run.follow(lambda record: None)
     losses = [record.loss for record in results.rounds]
