@@ -261,6 +261,16 @@ def test_a_pair_alone_is_passed_over():
     assert fit(model, to_vector(model), x, y, settings, 0).steps == 2
 
 
+def test_training_lowers_the_loss_over_pairs():
+    x, y = adapter_batch(7)
+    adam = OptimizerSettings("Adam", 0.01, ADAM)
+    settings = TrainingSettings(adam, local_update_steps=20, batch_size=7)
+    model = made_adapter()
+    trained = model.at(fit(model, to_vector(model), x, y, settings, 0).params)
+    before = made_adapter()
+    assert trained.loss(trained(x), y) < before.loss(before(x), y)
+
+
 def test_what_travels_is_the_adapter_alone_and_the_file_holds_the_text():
     model = TEXT_MODELS["fedclip"].build(adapted_texts(2, 512))
     assert num_parameters(model) == 2 * 512**2 + 2 * 512 == 525_312
