@@ -209,6 +209,7 @@ _REMOVED = {
     "fedclip.loss": "the loss is the published one, so remove this key",
     "fedsam.adaptive": "FedSAM is left; remove this key",
     "fedsam.eta": "it was for fedsam.adaptive, which is gone, so remove this key",
+    "lda.rule": "leave-one-out chooses the shrinkage, so remove this key",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
     "this key",
