@@ -207,6 +207,7 @@ _REMOVED = {
     "privacy.secure_sums_max_upload_mb": "a dry run says what a client sends, so "
     "remove this key",
     "fedclip.loss": "the loss is the published one, so remove this key",
+    "fedpg.generator": "it is the authors' network, so remove this key",
     "fedsam.adaptive": "FedSAM is left; remove this key",
     "fedsam.eta": "it was for fedsam.adaptive, which is gone, so remove this key",
     "lda.rule": "leave-one-out chooses the shrinkage, so remove this key",
