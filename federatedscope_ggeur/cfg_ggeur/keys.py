@@ -208,7 +208,7 @@ _REMOVED = {
     "remove this key",
     "fedclip.loss": "the loss is the published one, so remove this key",
     "fedpg.generator": "it is the authors' network, so remove this key",
-    "fedsam.adaptive": "FedSAM is left; remove this key",
+    "fedsam.adaptive": "there is no FedASAM any more, so remove this key",
     "fedsam.eta": "it was for fedsam.adaptive, which is gone, so remove this key",
     "lda.rule": "leave-one-out chooses the shrinkage, so remove this key",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",
