@@ -1,7 +1,7 @@
-"""A book: CPU seconds of its changes, of heads of parts, of Shapley values.
+"""A book: CPU seconds of its changes, and of heads of parts.
 
 Clients of made-up rows: normal around class means, with variances that fall over the
-dimensions. Seconds by the clock are in brackets; worth uses all cores.
+dimensions. Seconds by the clock are in brackets.
 
     python benchmarks/book.py
 """
@@ -12,16 +12,12 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import torch
 from measure import report
 
-from federatedscope_ggeur.extras.book.exchange import worth
 from federatedscope_ggeur.extras.book.federation import Federation
-from federatedscope_ggeur.machine import peak_memory
 
 HEADS = {
     "lda, strength by GCV": {"closed_form": "lda"},
@@ -62,19 +58,13 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, str]:
         book = Federation.create(f"{folder}/book", names, options.dim, config)
         for k in clients:
             book.join(k, *rows.draw(options.rows), "all")
-        late, held_out = rows.draw(options.rows), rows.draw(1000)
-        found = {
+        late = rows.draw(options.rows)
+        return {
             "head": name,
             "join": timed(lambda: book.join(options.clients + 1, *late, "all")),
             "leave": timed(lambda: book.leave(options.clients + 1)),
             "head of half": timed(lambda: book.head(clients[::2])),
         }
-        with suppress(OSError):  # Linux: the peak begins anew
-            Path("/proc/self/clear_refs").write_text("5")
-        before = peak_memory() or 0
-        found["worth"] = timed(lambda: worth(book, *held_out))
-        found["worth, MB more"] = f"{((peak_memory() or 0) - before) / 2**20:.0f}"
-    return found
 
 
 def main() -> None:

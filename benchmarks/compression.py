@@ -3,9 +3,8 @@
 Two of the settings of comparison.py (PACS by domain; Caltech-101 with label skew on ten
 clients, min-count threshold 1), each kind at the same strength from statistics that are
 exact and compressed. A line is the mean over seeds: kilobytes that a client sends in
-round 0 (and the most that one sends), AVG, its difference to exact statistics, the
-share of the scatter left out, and the error of the merged covariance and of the head's
-weights: as they are, and the limit that results.json has. With --train the rows are
+round 0 (and the most that one sends), AVG, its difference to exact statistics, and the
+error of the merged covariance and of the head's weights. With --train the rows are
 GGEUR 1+2 with one shape a class and one for all, and kilobytes down a client.
 
     python benchmarks/compression.py --root FOLDER
@@ -97,13 +96,11 @@ def heads(root: Path, setting: str, seeds: int) -> list[dict]:
 def _measured(run: Run, exact: Run) -> dict[str, float]:
     results, sizes = run.results, run.results.round0.statistics_bytes_up.values()
     scatter, weights = off(run, exact)
-    lost = results.round0.compression
     return {
         "kB up": fmean(sizes) / 1e3,
         "most": max(sizes) / 1e3,
         "AVG": 100 * results.final.avg,
         "difference": 100 * (results.final.avg - exact.results.final.avg),
-        "left out": _number(lost and lost.left_out),
         "covariance": scatter,
         "weights": weights,
     }
@@ -125,10 +122,6 @@ def shapes(root: Path, setting: str, seeds: int) -> list[dict]:
             found.append(line)
         lines.append({"setting": setting, "shapes": name, **_mean(found)})
     return lines
-
-
-def _number(value) -> float:
-    return float("nan") if value is None else value
 
 
 def _mean(lines: list[dict[str, float]]) -> dict[str, str]:

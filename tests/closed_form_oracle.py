@@ -19,27 +19,15 @@ def class_scatter(rows, labels, c):
     return centred.T @ centred
 
 
-def ledoit_wolf_gaussian(covariance, n):
-    """Chen, Wiesel, Eldar and Hero 2010, Eq. 17, for n degrees of freedom."""
-    p = len(covariance)
-    trace_of_square = np.trace(covariance @ covariance)
-    square_of_trace = np.trace(covariance) ** 2
-    numerator = (n - 2) / n * trace_of_square + square_of_trace
-    denominator = (n + 2) * (trace_of_square - square_of_trace / p)
-    return min(1.0, numerator / denominator) if denominator > 0 else 1.0
-
-
-def common_covariance(rows, labels, rho=None):
-    """``(S, rho)``: the pooled covariance, shrunk by `rho`."""
+def common_covariance(rows, labels, rho):
+    """The pooled covariance, shrunk by `rho`."""
     dim, degrees = rows.shape[1], len(rows) - len(seen(labels))
     within = sum(class_scatter(rows, labels, c) for c in seen(labels))
     if not within.any():
-        return np.eye(dim), 1.0
+        return np.eye(dim)
     covariance = within / degrees
-    if rho is None:
-        rho = ledoit_wolf_gaussian(covariance, degrees) if degrees >= 2 else 1.0
     sphere = np.trace(covariance) / dim * np.eye(dim)
-    return (1 - rho) * covariance + rho * sphere, rho
+    return (1 - rho) * covariance + rho * sphere
 
 
 def log_prior(labels, c, priors):
@@ -52,8 +40,8 @@ def ncm(rows, labels):
     return means, np.array([-mean @ mean / 2 for mean in means])
 
 
-def lda(rows, labels, rho=None, priors=True):
-    covariance, _ = common_covariance(rows, labels, rho)
+def lda(rows, labels, rho, priors=True):
+    covariance = common_covariance(rows, labels, rho)
     weights, biases = [], []
     for c in seen(labels):
         mean = rows[labels == c].mean(axis=0)

@@ -10,12 +10,11 @@ from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import ModelSettings, build_model
 
 #: FedProx and FedOpt have FederatedScope's defaults, which do next to nothing; FedGen's
-#: generator would cost the tests minutes; FedSAM has a setting of its adaptive form;
-#: FPL's temperature makes large differences of rounding errors.
+#: generator would cost the tests minutes; FPL's temperature makes large differences of
+#: rounding errors.
 SETTINGS = {
     "fedprox": {"mu": 0.5},
     "fedopt": {"type": "Yogi", "lr": 0.1},
-    "fedsam": {"adaptive": True},
     "fedgen": {"noise_dim": 4, "hidden": 8, "lr": 0.01, "steps": 5},
     "fpl": {"temperature": 0.5},
 }

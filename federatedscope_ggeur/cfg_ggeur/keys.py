@@ -83,7 +83,7 @@ DISTRIBUTED_KEYS = (
         "",
         text,
         join_secret="Distributed, server: file with the secret from which `ggeur "
-        "token` makes join tokens; every client must then have a token.",
+        "certificates` makes join tokens; every client must then have a token.",
         join_token="Distributed, client: file with the client's join token.",
     ),
     Key(
@@ -206,6 +206,11 @@ _REMOVED = {
     "personal.prior": "own heads have the priors of all, so remove this key",
     "privacy.secure_sums_max_upload_mb": "a dry run says what a client sends, so "
     "remove this key",
+    "fedclip.loss": "the loss is the published one, so remove this key",
+    "fedpg.generator": "it is the authors' network, so remove this key",
+    "fedsam.adaptive": "there is no FedASAM any more, so remove this key",
+    "fedsam.eta": "it was for fedsam.adaptive, which is gone, so remove this key",
+    "lda.rule": "leave-one-out chooses the shrinkage, so remove this key",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
     "this key",

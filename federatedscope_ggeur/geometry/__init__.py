@@ -9,7 +9,7 @@ from .augmentation import (
     TotalSizes,
     augment,
 )
-from .compressed import CompressedStatistics, Compression, CompressionLoss
+from .compressed import CompressedStatistics, Compression
 from .scatter import ROW_DTYPES, RoundedRows, thin_factor
 from .shape import GeometricShape, shape_similarity
 from .spaces import SPACES, Space

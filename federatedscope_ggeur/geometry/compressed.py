@@ -1,7 +1,7 @@
 """Class statistics in few bytes: the leading directions of one pooled scatter, rounded.
 
 Clients send `CompressedStatistics`. Its `restore` gives statistics that merge like all
-others. `CompressionLoss` measures what compression has changed.
+others.
 """
 
 from __future__ import annotations
@@ -42,46 +42,6 @@ class Compression:
             held = squares.cumsum(dim=0)
             rank = int((held < self.energy * held[-1]).sum()) + 1
         return rank if self.rank is None else min(rank, self.rank)
-
-
-@dataclass(frozen=True)
-class CompressionLoss:
-    """The changes that compression made. Losses of several clients add up.
-
-    Attributes
-    ----------
-    energy : float
-        Trace of the scatter W. Compression does not change the trace.
-    left_out : float
-        The part of the trace beyond the kept directions. `restore` spreads this part
-        evenly over the other directions.
-    scatter : float
-        ``|W' - W|`` (Frobenius norm); W' is the restored scatter. For several clients
-        this is the sum of the norms. The sum is an upper bound of the norm of the
-        summed difference.
-    rounding : float
-        The part of `scatter` due to rounding: ``|W' - W''|``. W'' is W' before its
-        directions were rounded.
-    means : float
-        ``sum_c n_c |mu'_c - mu_c|^2``, due to rounding.
-    """
-
-    energy: float = 0.0
-    left_out: float = 0.0
-    scatter: float = 0.0
-    rounding: float = 0.0
-    means: float = 0.0
-
-    def __add__(self, other: CompressionLoss) -> CompressionLoss:
-        if not isinstance(other, CompressionLoss):
-            return NotImplemented
-        return CompressionLoss(
-            self.energy + other.energy,
-            self.left_out + other.left_out,
-            self.scatter + other.scatter,
-            self.rounding + other.rounding,
-            self.means + other.means,
-        )
 
 
 @dataclass(frozen=True)
@@ -128,23 +88,19 @@ class CompressedStatistics:
     left_out: float
 
     @classmethod
-    def of(
-        cls, statistics: Statistics, how: Compression
-    ) -> tuple[CompressedStatistics, CompressionLoss]:
-        """Compress `statistics`; return the compressed form and the loss."""
+    def of(cls, statistics: Statistics, how: Compression) -> CompressedStatistics:
+        """Compress `statistics`."""
         classes, located = statistics.classes, statistics.located
         counts = located.counts[classes].double()
         means = _round_means(located.high, located.low, classes, counts, how.dtype)
         if statistics.content == "means":
-            held = cls(statistics.counts, means, None, 0.0)
-            return held, held._loss(statistics, None)
+            return cls(statistics.counts, means, None, 0.0)
         whole = statistics.factor()
         factor, left_out = _shortened(whole, how)
         # Rounding adds a twelfth of the squared step to an entry's square, on average.
         step = float(whole[len(factor) - 1].norm()) if len(factor) else 0.0
         rounded = RoundedRows.of(factor, how.dtype, step / statistics.dim**0.5)
-        held = cls(statistics.counts, means, rounded, left_out)
-        return held, held._loss(statistics, factor)
+        return cls(statistics.counts, means, rounded, left_out)
 
     def restore(self) -> Statistics:
         """Restore the statistics, so that they can be merged."""
@@ -155,14 +111,6 @@ class CompressedStatistics:
         if even == 0:
             return Statistics.of_pooled(self.counts, means, factor=rows)
         return Statistics.of_pooled(self.counts, means, scatter=_spread(rows, even))
-
-    @property
-    def energy(self) -> float:
-        """Trace of the restored scatter."""
-        if self.factor is None:
-            return 0.0
-        dim = self.factor.numbers.shape[1]
-        return float(self.factor.rows().square().sum()) + dim * self._even()
 
     def _means(self) -> Tensor:
         """Means [C, D], zero where a class has no samples."""
@@ -178,23 +126,6 @@ class CompressedStatistics:
             return 0.0
         rank, dim = self.factor.numbers.shape
         return self.left_out / (dim - rank)
-
-    def _loss(self, statistics: Statistics, factor: Tensor | None) -> CompressionLoss:
-        """The loss, against the exact `statistics` and their unrounded `factor`."""
-        shift = (self._means() - statistics.located.high) - statistics.located.low
-        moved = float((statistics.counts.double() @ shift.square()).sum())
-        if factor is None:
-            return CompressionLoss(means=moved)
-        assert self.factor is not None
-        even, wanted = self._even(), statistics.scatter()
-        found = _spread(self.factor.rows(), even)
-        return CompressionLoss(
-            energy=self.energy,
-            left_out=self.left_out,
-            scatter=float((found - wanted).norm()),
-            rounding=float((found - _spread(factor, even)).norm()),
-            means=moved,
-        )
 
 
 def _round_means(

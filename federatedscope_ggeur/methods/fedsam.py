@@ -1,12 +1,11 @@
-"""FedSAM and FedASAM (Qu et al., Caldarola et al., 2022): seek flat minima."""
+"""FedSAM (Qu et al., 2022): seek flat minima."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.models import Model
-from federatedscope_ggeur.settings import Key, not_negative, one_of
+from federatedscope_ggeur.settings import Key, not_negative
 
 from .base import LocalContext, LocalHooks, Method
 from .registry import register_method
@@ -16,17 +15,15 @@ from .registry import register_method
 class FedSAM(Method):
     """Steps by the gradient at ``w + e``, about the worst point near the weights w.
 
-    ``e = rho g / |g|``, where g is the gradient at w. With `adaptive` (ASAM), ``e = rho
-    T^2 g / |T g|``. T is |w| + eta for the numbers of tensors called ``weight``, and 1
-    for others. Momentum, weight decay and clipping act on the second gradient, at w.
-    Both gradients are of the same batch with the same dropout. The second one does not
-    change BatchNorm's running statistics.
+    ``e = rho g / |g|``, where g is the gradient at w. Momentum, weight decay and
+    clipping act on the second gradient, at w. Both gradients are of the same batch with
+    the same dropout. The second one does not change BatchNorm's running statistics.
 
     With `rho` 0 the method is FedAvg, to the bit. A step computes two gradients.
     """
 
     meaning = "steps by the gradient at the worst point near the weights"
-    source = "Qu 2022; ASAM: Caldarola 2022"
+    source = "Qu 2022"
     SETTINGS = (
         Key(
             "rho",
@@ -34,20 +31,11 @@ class FedSAM(Method):
             "Distance from the weights to the point at which the gradient is taken.",
             not_negative,
         ),
-        Key("eta", 0.2, "With adaptive: number that is added to |w|.", not_negative),
-        Key(
-            "adaptive",
-            False,
-            "Measure the distance relative to the weights (ASAM).",
-            one_of(True, False),
-        ),
     )
     lower_if_diverging = ("rho",)
     batched = True
 
     rho: float
-    eta: float
-    adaptive: bool
 
     @classmethod
     def setting_notes(cls, settings):
@@ -57,40 +45,14 @@ class FedSAM(Method):
     def local(self, context: LocalContext) -> LocalHooks:
         if not self.rho:
             return LocalHooks()
-        scaled = None
-        if self.adaptive:
-            scaled = _of_weights(context.model).to(context.broadcast.device)
 
         def perturb(params: Tensor, gradient: Tensor) -> Tensor:
-            if scaled is None:
-                return _of_length(gradient, _norm(gradient), self.rho)
-            sizes = torch.where(
-                scaled, params.abs() + self.eta, torch.ones_like(params)
-            )
-            squared = sizes * sizes * gradient
-            return _of_length(squared, _norm(sizes * gradient), self.rho)
+            if gradient.ndim == 1:
+                length = gradient.norm()
+            else:  # each row is the gradient of one client
+                length = gradient.norm(dim=1, keepdim=True)
+            # So a gradient of 0 stays 0.
+            least = torch.finfo(length.dtype).tiny
+            return gradient * (self.rho / length.clamp(min=least))
 
         return LocalHooks(perturb=perturb)
-
-
-def _norm(vector: Tensor) -> Tensor:
-    """The length of a vector [P]; of each row of vectors [A, P], as [A, 1]."""
-    return vector.norm() if vector.ndim == 1 else vector.norm(dim=1, keepdim=True)
-
-
-def _of_length(direction: Tensor, length: Tensor, rho: float) -> Tensor:
-    """Scale `direction` to the length rho: ``rho direction / length``.
-
-    If the gradient is 0, the result is 0.
-    """
-    return direction * (rho / length.clamp(min=torch.finfo(length.dtype).tiny))
-
-
-def _of_weights(model: Model) -> Tensor:
-    """Which of the P parameters are in tensors called ``weight``: bool [P]."""
-    return torch.cat(
-        [
-            torch.full((p.numel(),), name.rpartition(".")[2] == "weight")
-            for name, p in model.named_parameters()
-        ]
-    )

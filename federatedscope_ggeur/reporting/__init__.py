@@ -13,9 +13,7 @@ from .provenance import Capture, DataFingerprint, Origin, Provenance
 from .records import (
     AbsentClasses,
     Chosen,
-    ClientCompression,
     ClientInfo,
-    CompressionRecord,
     DifferentialPrivacy,
     Divergence,
     Final,

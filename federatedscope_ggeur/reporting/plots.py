@@ -27,8 +27,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _OTHERS = {"color": "0.78", "linewidth": 0.8}
 _BOLD = {"color": "black", "marker": "o", "linewidth": 2.6, "markersize": 5}
 _LEGEND_CHARACTERS, _TITLE_CHARACTERS = 24, 60
-_MOST_NAMED = 12  # with more domains only the best and the worst have names
-_EXTREMES = 3
+_MOST_NAMED = 12  # more domains have no names
 _MOST_LEVELS = 4  # with more domains a closed form shows only its AVG
 
 
@@ -36,12 +35,11 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     """Draw accuracy (in %) over rounds as a PNG: every domain, and AVG in bold.
 
     A head in closed form has no rounds, so it is a horizontal line at its accuracy. A
-    calibrated head stands behind the last round. If no round was evaluated, such heads
-    are bars, one for each domain. With more than 12 domains, only the three best and
-    the three worst at the end have names; the others are grey. Unseen domains are
-    dashed, or hatched as bars. Rounds that were not evaluated are left out, and so are
-    domains without test rows. The title has the last two folders of the run and its
-    AVG. The same results give the same bytes.
+    calibrated head stands behind the last round. If no round was evaluated, a text
+    says so, with the AVG of such heads. More than 12 domains are grey lines without
+    names. Unseen domains are dashed. Rounds that were not evaluated are left out, and
+    so are domains without test rows. The title has the last two folders of the run and
+    its AVG. The same results give the same bytes.
 
     Raises
     ------
@@ -56,33 +54,23 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
         for domain in results.domains
         if any(r.accuracy.get(domain) is not None for r in [*evaluated, *heads])
     ]
-    bars = [] if evaluated else heads
-    if bars:
-        rows = (len(names) + 1) * len(bars)
-        figure, axes = _canvas(height=max(2.5, 1 + 0.3 * rows))
-        _draw_bars(axes, names, set(results.unseen_domains), bars)
-    else:
-        figure, axes = _canvas(height=4.5)
-        if evaluated:
-            _draw_lines(axes, results, names, evaluated)
-        else:
-            axes.text(0.5, 50, "no round was evaluated", ha="center", va="center")
-            axes.set_ylim(0, 100)
-        _label(axes)
-    title = ", ".join([_title(results), *(_made_as(head) for head in bars)])
-    look = {"loc": "left", "fontsize": 10, "color": "0.4"}
-    axes.set_title(title, parse_math=False, **look)
-    write_figure(path, figure)
-
-
-def _canvas(height: float) -> tuple[Figure, Axes]:
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
-    figure = Figure((8, height), dpi=150, layout=layout, facecolor="white")
+    figure = Figure((8, 4.5), dpi=150, layout=layout, facecolor="white")
     axes = figure.add_subplot()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_axisbelow(True)
-    return figure, axes
+    if evaluated:
+        _draw_lines(axes, results, names, evaluated)
+    else:
+        said = ["no round was evaluated", *map(_about, heads)]
+        middle = {"ha": "center", "va": "center", "parse_math": False}
+        axes.text(0.5, 50, "\n".join(said), **middle)
+        axes.set_ylim(0, 100)
+    _label(axes)
+    look = {"loc": "left", "fontsize": 10, "color": "0.4"}
+    axes.set_title(_title(results), parse_math=False, **look)
+    write_figure(path, figure)
 
 
 def shortened(name: str, characters: int) -> str:
@@ -97,7 +85,7 @@ def shortened(name: str, characters: int) -> str:
 
 def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
     calibrated, closed_form = results.calibrated, results.closed_form
-    named = _named(names, evaluated[-1])
+    named = names if len(names) <= _MOST_NAMED else []
     entries, rounds = [], [record.round for record in evaluated]
     last = results.rounds[-1].round
     behind = last + max(1, last // 20)
@@ -122,7 +110,7 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
             level = {**look, "markersize": 6, "markerfacecolor": "white"}
             _draw_level(axes, behind, closed_form.accuracy.get(name), **level)
     if others:
-        entries.append((line, f"{len(others)} other domains"))
+        entries.append((line, f"{len(others)} domains"))
     average = [record.avg for record in evaluated]
     entries.append((_draw_line(axes, rounds, average, zorder=3, **_BOLD), "AVG"))
     if closed_form is not None:
@@ -142,45 +130,6 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
     )
 
 
-def _named(names: list[str], record: RoundRecord) -> list[str]:
-    """The domains that get names.
-
-    If there are many, these are the best and the worst one in `record`.
-    """
-    if len(names) <= _MOST_NAMED:
-        return names
-    scored = [name for name in names if record.accuracy.get(name) is not None]
-    ranked = sorted(scored, key=lambda name: -record.accuracy[name])
-    return [*ranked[:_EXTREMES], *ranked[-_EXTREMES:]]
-
-
-def _draw_bars(axes, names: list[str], unseen: set[str], heads) -> None:
-    """Draw bars: a row for each domain and for AVG, and in it a bar for each head."""
-    thick = 0.8 / len(heads)
-    for i, head in enumerate(heads):
-        scores = [*(head.accuracy.get(name) for name in names), head.avg]
-        for row, score in enumerate(scores):
-            if score is None:
-                continue
-            place = row + (i + 0.5) * thick - 0.4
-            is_average = row == len(names)
-            look = {"color": "black" if is_average else COLOURS[i]}
-            if not is_average and names[row] in unseen:
-                look |= {"hatch": "///", "edgecolor": "white"}
-            axes.barh(place, 100 * score, thick * 0.9, **look)
-            axes.text(100 * score + 1, place, f"{100 * score:.1f}", va="center")
-    axes.set_xlim(0, 108)
-    axes.set_xticks(range(0, 101, 20))
-    axes.set_xlabel("test accuracy (%)")
-    axes.grid(True, axis="x", color="0.9", linewidth=0.8)
-    axes.set_yticks(range(len(names) + 1))
-    axes.set_ylim(len(names) + 0.6, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.set_yticklabels([*(_shown(name, unseen) for name in names), "AVG"])
-    for text in axes.get_yticklabels():
-        text.set_parse_math(False)
-
-
 def _title(results: Results) -> str:
     """The title of the picture: the run's name and its score."""
     outdir, name = (results.config.get(key, "") for key in ("outdir", "expname"))
@@ -191,9 +140,10 @@ def _title(results: Results) -> str:
     )
 
 
-def _made_as(head: RoundRecord) -> str:
-    is_form = head.round == 0
-    return f"head in closed form ({head.method})" if is_form else "calibrated"
+def _about(head: RoundRecord) -> str:
+    """A head that was made without rounds, and its AVG."""
+    made = f"head in closed form ({head.method})" if head.round == 0 else "calibrated"
+    return made if head.avg is None else f"{made}: AVG {100 * head.avg:.1f}%"
 
 
 def _shown(name: str, unseen) -> str:

@@ -231,48 +231,6 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
-class ClientCompression:
-    """The exact changes that compression made in the statistics of one client.
-
-    Shares and norms are relative. They are None if the reference is zero.
-
-    Attributes
-    ----------
-    left_out : float or None
-        The share of the trace of the client's scatter W beyond the kept directions.
-    covariance_error : float or None
-        ``|W' - W| / |W'|`` in Frobenius norms. W' is the scatter that the server uses.
-    rounding_error : float or None
-        The part of that error due to rounding: ``|W' - W''| / |W'|``, where W'' is
-        unrounded.
-    mean_error : float or None
-        The distance by which compression moved the class means, relative to their
-        distance from the overall mean. Both are root mean squares over rows.
-    """
-
-    left_out: Optional[float]
-    covariance_error: Optional[float]
-    rounding_error: Optional[float]
-    mean_error: Optional[float]
-
-
-@dataclass(frozen=True)
-class CompressionRecord:
-    """The loss by compression of the statistics (``ggeur.statistics: compressed``).
-
-    Attributes
-    ----------
-    clients : dict of str to ClientCompression
-        The loss of each client, by its number.
-    left_out : float or None
-        The same share as for one client, over all clients.
-    """
-
-    clients: dict[str, ClientCompression]
-    left_out: Optional[float]
-
-
-@dataclass(frozen=True)
 class SumsRecord:
     """Secure sums of the statistics (``ggeur.privacy.secure_sums``).
 
@@ -539,8 +497,8 @@ class Round0:
         in the numbers above.
     personal : PersonalRecord or None
         Clients' own one-shot heads. None if there are none.
-    compression : CompressionRecord or None
-        The loss by compression of the statistics. None without compression.
+    compression : dict or None
+        None. Earlier releases recorded here what compression changed.
     sums : SumsRecord or None
         The secure sums. None if each client sent its own statistics.
     noise : NoiseRecord or None
@@ -565,7 +523,7 @@ class Round0:
     space: Optional[dict[str, Any]] = None
     closed_form: Optional[RoundRecord] = None
     personal: Optional[PersonalRecord] = None
-    compression: Optional[CompressionRecord] = None
+    compression: Optional[dict[str, Any]] = None
     sums: Optional[SumsRecord] = None
     noise: Optional[NoiseRecord] = None
     exchanges: dict[str, dict[str, Any]] = field(default_factory=dict)

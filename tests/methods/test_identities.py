@@ -35,7 +35,7 @@ from federatedscope_ggeur.methods import (
 NEUTRAL = [
     *((method, 0) for method in (FedProx(0.0), Moon(0.0), FedNTD(0.0), FedProto(0.0))),
     *((method, 0) for method in (FPL(strength=0.0), FedGen(0.0), FedFA(0.0))),
-    *((FedSAM(rho=0.0, adaptive=adaptive), 0) for adaptive in (False, True)),
+    (FedSAM(rho=0.0), 0),
     (FedOpt("SGD", 1.0), 1e-6),
     (FedAvgM(momentum=0.0, lr=1.0), 1e-6),
     (FedMix(0.0), 1e-6),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -295,8 +295,6 @@ ATTACKS: dict[str, Attack] = {
     "A13": a13,
     **{"S1": s1, "S2": s2, "S3": s3, "S4": s4},
 }
-#: The attacks that a client can run on its own messages.
-SELF = ("A1", "A1b", "A2", "A4", "A7")
 
 
 def audit_run(
@@ -309,21 +307,6 @@ def audit_run(
     return [
         one for name in attacks for one in ATTACKS[name](seen, truth, Clock(seconds))
     ]
-
-
-def self_audit(
-    seen: Transcript, truth: Truth, number: int, seconds: float = 60.0
-) -> list[AttackResult]:
-    """Run the server's attacks that need only the messages of client `number`."""
-    only = replace(
-        seen,
-        uploads={k: u for k, u in seen.uploads.items() if k == number},
-        replies={k: r for k, r in seen.replies.items() if k == number},
-        updates={k: u for k, u in seen.updates.items() if k == number},
-        summed=None,
-    )
-    own = replace(truth, clients={number: truth.clients[number]})
-    return audit_run(only, own, seconds, SELF)
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.engines.forecast import rehearsed
-from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.tables import text_table
 
-from .answers import LEVELS, Verdict, audit_run, self_audit
-from .base import ADVERSARIES, AttackResult, has_secure_sums
+from .answers import LEVELS, Verdict, audit_run
+from .base import ADVERSARIES, AttackResult
 from .transcript import recorded, truth_of
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3
@@ -60,13 +60,6 @@ def audit(arguments: Sequence[str]) -> int:
         "that secure sums defend against); verdicts on both are printed",
     )
     parser.add_argument(
-        "--self",
-        type=int,
-        metavar="N",
-        dest="own",
-        help="attack only the messages of client N, with its own rows",
-    )
-    parser.add_argument(
         "--seconds",
         type=float,
         default=60.0,
@@ -80,20 +73,14 @@ def audit(arguments: Sequence[str]) -> int:
         cfg = rehearsed(load_config(options.cfg, options.settings))
         if options.level == "dp":
             found = _canaries(cfg)
-        elif options.own is None:
+        else:
             run = Run(cfg)
             run.engine.workers = 1
             found = audit_run(recorded(run), truth_of(run), options.seconds)
-        else:
-            found = _own(cfg, options.own, options.seconds)
     except GGEURError as error:
         print(f"error: {error}", file=sys.stderr)
         return COULD_NOT
-    verdicts = {
-        who: Verdict.of(found, options.level, who)
-        for who in ADVERSARIES
-        if options.own is None or who == ADVERSARIES[0]
-    }
+    verdicts = {who: Verdict.of(found, options.level, who) for who in ADVERSARIES}
     say(*table(found))
     say(*map(verdict_line, verdicts.values()))
     claimed = " and ".join(privacy_of(cfg).against) or "nobody"
@@ -170,21 +157,3 @@ def _canaries(cfg) -> list[AttackResult]:
     run = Run(cfg)
     settings = run.settings.role.of(NoiseSettings)
     return canaries(settings, len(run.held.numbers))
-
-
-def _own(cfg, number: int, seconds: float) -> list[AttackResult]:
-    """Attack the messages of client `number`, in a run with only this client."""
-    data = load_federated_data(cfg)
-    mine = [client for client in data.clients if client.number == number]
-    if not mine:
-        numbers = [client.number for client in data.clients]
-        raise ConfigError(
-            f"audit --self: there is no client {number}; take one of {numbers}"
-        )
-    if has_secure_sums(demands_of(cfg)):
-        raise ConfigError(
-            "audit --self: with ggeur.privacy.secure_sums a single client sends "
-            "nothing readable in round 0; audit the whole run (without --self)"
-        )
-    run = Run(cfg, replace(data, clients=mine, unseen=[]))
-    return self_audit(recorded(run), truth_of(run), number, seconds)

@@ -354,7 +354,32 @@ def _common(seen: Transcript, within: Tensor, rows: int, classes: int) -> Tensor
     """The common covariance [D, D] of a head, from a scatter `within` classes."""
     form = seen.form
     assert isinstance(form, LinearDiscriminant), "only LDA has one"
-    return common_covariance(within, rows, classes, form.shrinkage)[0]
+    shrinkage, degrees = form.shrinkage, rows - classes
+    if shrinkage is None:
+        shrinkage = ledoit_wolf(within / degrees, degrees) if degrees > 1 else 1.0
+    return common_covariance(within, rows, classes, shrinkage)[0]
+
+
+def ledoit_wolf(covariance: Tensor, degrees: float) -> float:
+    """Ledoit and Wolf's share of the spherical covariance, for Gaussian data.
+
+    A client guesses by it the shrinkage that clients' rows have chosen.
+
+    This is the Rao-Blackwellised estimator. The general one needs fourth moments, which
+    are never sent. `covariance` [D, D] must have `degrees` >= 2 degrees of freedom.
+
+    References
+    ----------
+    Chen, Wiesel, Eldar, Hero, "Shrinkage algorithms for MMSE covariance estimation",
+    2010, Eq. 17.
+    """
+    n, dim = degrees, len(covariance)
+    of_square = float(covariance.square().sum())
+    squared = float(covariance.trace()) ** 2
+    apart = of_square - squared / dim
+    if apart <= 0:
+        return 1.0  # it is spherical already
+    return min(1.0, ((n - 2) / n * of_square + squared) / ((n + 2) * apart))
 
 
 def _common_of_shape(seen: Transcript, owner: Owner) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""``ggeur update|head|worth|certificate|verify``: the commands for a book."""
+"""``ggeur update|head|certificate|verify``: the commands for a book."""
 
 from __future__ import annotations
 
@@ -110,26 +110,6 @@ def head(arguments: Sequence[str]) -> int:
     book = Federation.load(options.book)
     clients = book.write_head(options.out, options.clients)
     say(f"the head of clients {', '.join(map(str, clients))} is in {options.out}")
-    return 0
-
-
-def worth(arguments: Sequence[str]) -> int:
-    """Print how much each client of a book adds to the accuracy."""
-    parser = _book_parser("worth")
-    parser.add_argument(
-        "--rows", required=True, metavar="FILE", help="rows to validate on, with labels"
-    )
-    add_labels_option(parser)
-    options = parser.parse_args(arguments)
-    from .exchange import worth as worth_of
-    from .federation import Federation
-
-    book = Federation.load(options.book)
-    say("client  left out  Shapley   (points of accuracy)")
-    rows = _rows(book, options.rows)
-    for one in worth_of(book, rows, how=options.labels):
-        value = "-" if one.shapley is None else f"{100 * one.shapley:7.2f}"
-        say(f"{one.client:6}  {100 * one.left_out:8.2f}  {value:>7}")
     return 0
 
 

@@ -1,27 +1,17 @@
-"""Clients send statistics as whole numbers; the server stores them in a book.
-
-Each client's share of the head's accuracy, measured on rows of the server.
-"""
+"""Clients send statistics as whole numbers; the server stores them in a book."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import combinations
-from math import comb
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 from federatedscope_ggeur.errors import (
-    ConfigError,
     DataError,
     MessageError,
     StatisticsError,
@@ -44,7 +34,6 @@ from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.federation.wire.schema import Declared
-from federatedscope_ggeur.machine import torch_threads, usable_cores
 from federatedscope_ggeur.printable import get_logger
 
 from . import keys
@@ -336,117 +325,3 @@ class BookExchange(Exchange):
             ),
             "withheld_pairs": None if self._sizes else 0,
         }
-
-
-#: A set of clients, ascending.
-Part = tuple[int, ...]
-
-#: More clients have too many sets for Shapley values.
-MOST_CLIENTS = 12
-
-
-@dataclass(frozen=True)
-class Worth:
-    """The accuracy that a client adds.
-
-    Attributes
-    ----------
-    client : int
-    left_out : float
-        The accuracy with all clients minus the accuracy without this client.
-    shapley : float or None
-        The client's Shapley value; None with more than `MOST_CLIENTS` clients.
-    """
-
-    client: int
-    left_out: float
-    shapley: float | None
-
-
-def worth(
-    book: Federation, rows: Any, labels: Any = None, how: str = ""
-) -> list[Worth]:
-    """The accuracy that each client adds, on rows with labels; see `Federation.rows`.
-
-    The value of a set of clients is the accuracy of the head made from this set. The
-    empty set, or a set without a head, has the accuracy of chance. Shapley values add
-    up to the accuracy of all clients minus the accuracy of chance.
-
-    Threads work on several sets at once. The values do not depend on the number of
-    threads.
-
-    Raises
-    ------
-    ConfigError
-        There are no rows, or the book has no client.
-    DataError
-        The rows have a fault, or a label is of no class.
-
-    References
-    ----------
-    Shapley, "A value for n-person games", 1953.
-    """
-    features, labels = book.expected.labelled(rows, labels, how)
-    clients = book.clients
-    if not len(labels):
-        raise ConfigError("worth needs rows with labels")
-    if not clients:
-        raise ConfigError("no client is in the book")
-    whole, exact = tuple(clients), len(clients) <= MOST_CLIENTS
-    sizes = range(0 if exact else len(whole) - 1, len(whole) + 1)
-    parts = [part for size in sizes for part in combinations(whole, size)]
-    values = _accuracies(book, parts, features, labels)
-    return [
-        Worth(
-            k,
-            values[whole] - values[_without(whole, k)],
-            _shapley(k, clients, values) if exact else None,
-        )
-        for k in clients
-    ]
-
-
-def _accuracies(
-    book: Federation, parts: Sequence[Part], features: Tensor, labels: Tensor
-) -> dict[Part, float]:
-    """The accuracy of the head of each set of clients."""
-    everyone, threads = book.total(), book.num_threads
-
-    def accuracy(part: Part) -> float:
-        gone = set(book.clients) - set(part)
-        if len(gone) < len(part):  # sums of whole numbers: both ways are exact
-            total = everyone - book.total(gone)
-        else:
-            total = book.total(part)
-        return _accuracy(book, total, features, labels)
-
-    # torch counts its threads for each Python thread, so each worker sets the number.
-    workers = max(1, usable_cores() // threads)
-    pool = ThreadPoolExecutor(workers, "worth", torch.set_num_threads, (threads,))
-    with torch_threads(threads), pool:
-        return dict(zip(parts, pool.map(accuracy, parts)))
-
-
-def _accuracy(
-    book: Federation, total: GridStatistics, features: Tensor, labels: Tensor
-) -> float:
-    try:
-        model = book.head_of(total).model
-    except StatisticsError:
-        return 1 / len(book.class_names)
-    with torch.no_grad():
-        return float((model(features).argmax(dim=1) == labels).double().mean())
-
-
-def _shapley(k: int, clients: Sequence[int], values: Mapping[Part, float]) -> float:
-    """The mean gain from adding client `k`, over all orders of `clients`."""
-    n, total = len(clients), 0.0
-    for part, value in sorted(values.items()):
-        if k in part:
-            share = n * comb(n - 1, len(part) - 1)
-            total += (value - values[_without(part, k)]) / share
-    return total
-
-
-def _without(part: Part, k: int) -> Part:
-    return tuple(j for j in part if j != k)

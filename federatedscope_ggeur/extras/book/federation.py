@@ -347,20 +347,9 @@ class Federation:
         ConfigError, StatisticsError
             A client is not in the book, or the head cannot be computed.
         """
-        return self.head_of(self.total(clients))
-
-    def head_of(self, total: GridStatistics) -> Solved:
-        """The head of merged statistics, computed on `num_threads` torch threads.
-
-        The number of threads changes the rounding of decompositions.
-
-        Raises
-        ------
-        StatisticsError
-            The head cannot be computed from these statistics.
-        """
+        # The number of threads changes the rounding of decompositions.
         with torch_threads(self.num_threads):
-            return self.form.solve(total.statistics())
+            return self.form.solve(self.total(clients).statistics())
 
     def rows(self, rows: Any, labels: Any = None, how: str = "") -> GridStatistics:
         """Grid statistics of rows, without classes of fewer rows than `min_samples`.

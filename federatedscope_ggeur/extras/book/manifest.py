@@ -51,12 +51,6 @@ _COMMANDS = {
     "head": Command(
         _COMMAND, "BOOK --clients 1,4", "write the head of some clients", "over time"
     ),
-    "worth": Command(
-        _COMMAND,
-        "BOOK --rows FILE",
-        "print how much each client adds to the accuracy",
-        "over time",
-    ),
     "certificate": Command(
         _COMMAND, "BOOK --out FILE", "sign who is in a book, and its head", "over time"
     ),

@@ -233,7 +233,6 @@ _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
     "personal.head": (["none"], _EXACT),
     "confidences": ([False], _EXACT),
     "lda.shrinkage": ([None], _FIXED),
-    "lda.rule": (["leave_one_out"], _FIXED),
     "lda.priors": (["counts"], _FIXED),
     "lda.standardize": ([False], _FIXED),
     "statistics": (["class"], "which sends statistics in its own form"),

@@ -343,79 +343,67 @@ def config_digest(results: Results) -> str:
 
 def model_card(results: Results) -> str:
     """A model card as Markdown, of what the run recorded and no more."""
-    return "\n".join(_card_lines(results)) + "\n"
-
-
-def _card_lines(results: Results) -> Iterator[str]:
-    final, given = results.final, results.given or {}
+    final, given, privacy = results.final, results.given or {}, results.privacy
     names = ", ".join(map(markdown, results.class_names))
-    yield f"# Model card: {markdown(results.config.get('expname') or 'a head')}"
-    yield ""
-    yield (
+    about = (
         f"A classifier of embeddings, {given.get('dim')} columns a row. Encoder: "
         f"{markdown(results.encoder)}. Transform of rows: "
         f"{given.get('transform') or NO_TRANSFORM}. "
         f"{len(results.class_names)} classes: {names}."
     )
-    yield ""
-    yield "## Data, and scores on test rows"
-    yield ""
-    yield "| domain | clients | rows to train on | test rows | accuracy in % (s.e.) |"
-    yield "| --- | --- | --- | --- | --- |"
-    errors = []
-    for domain in results.domains:
-        clients = [one for one in results.clients if one.domain == domain]
-        train, test = (
-            _sum(getattr(one, name) for one in clients)
-            for name in ("train_rows", "test_rows")
-        )
-        accuracy = final.accuracy.get(domain)
-        error = _error(accuracy, test)
-        errors.append(error)
-        yield (
-            f"| {markdown(domain)} | {len(clients)} | {_shown(train)} | "
-            f"{_shown(test)} | {percent(accuracy)}{_behind(error)} |"
-        )
-    known = [error for error in errors if error is not None]
-    whole = len(known) == len(errors) and len(known) > 0
-    error = math.hypot(*known) / len(known) if whole else None
-    yield f"| AVG | | | | {percent(final.avg)}{_behind(error)} |"
-    yield ""
-    yield (
+    errors = (
         "s.e.: the standard error from the number of test rows, in percentage points. "
         "This is one run; other seeds give other numbers."
     )
-    yield ""
-    yield "## Probabilities"
-    yield ""
+    by = final.calibrated_by
+    probabilities = f"Not scored. {f'Calibrated by: {by}' if by else 'Not calibrated'}."
     if final.probabilities is not None:
-        yield probabilities_line(final)
-    else:
-        by = final.calibrated_by
-        yield f"Not scored. {f'Calibrated by: {by}' if by else 'Not calibrated'}."
-    yield ""
-    yield "## Privacy"
-    yield ""
-    yield (
-        "privacy: not known"
-        if results.privacy is None
-        else privacy_line(results.privacy)
-    )
-    yield ""
-    yield "## Where it is from"
-    yield ""
-    yield f"- head: {final.head}; SHA-256 {final.head_sha256}"
-    yield f"- settings: SHA-256 {config_digest(results)}; seed {results.seed}"
+        probabilities = probabilities_line(final)
     sent = f"{final.bytes_up / 1e6:.2f} MB up, {final.bytes_down / 1e6:.2f} MB down"
-    yield f"- engine: {results.engine}; {sent}"
     versions = ", ".join(f"{name} {v}" for name, v in results.versions.items())
-    yield f"- versions: {markdown(versions)}"
+    origin = [
+        f"- head: {final.head}; SHA-256 {final.head_sha256}",
+        f"- settings: SHA-256 {config_digest(results)}; seed {results.seed}",
+        f"- engine: {results.engine}; {sent}",
+        f"- versions: {markdown(versions)}",
+    ]
+    parts = [
+        f"# Model card: {markdown(results.config.get('expname') or 'a head')}",
+        about,
+        "## Data, and scores on test rows",
+        "\n".join(_score_lines(results)),
+        errors,
+        "## Probabilities",
+        probabilities,
+        "## Privacy",
+        "privacy: not known" if privacy is None else privacy_line(privacy),
+        "## Where it is from",
+        "\n".join(origin),
+    ]
     if results.notes:
-        yield ""
-        yield "## Notes of the run"
-        yield ""
-        for note in results.notes:
-            yield f"- {markdown(note)}"
+        notes = [f"- {markdown(note)}" for note in results.notes]
+        parts += ["## Notes of the run", "\n".join(notes)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _score_lines(results: Results) -> Iterator[str]:
+    """Yield the lines of the table of domains."""
+    final, errors = results.final, []
+    yield "| domain | clients | rows to train on | test rows | accuracy in % (s.e.) |"
+    yield "| --- | --- | --- | --- | --- |"
+    for domain in results.domains:
+        clients = [one for one in results.clients if one.domain == domain]
+        train = _sum(one.train_rows for one in clients)
+        test = _sum(one.test_rows for one in clients)
+        accuracy = final.accuracy.get(domain)
+        errors.append(_error(accuracy, test))
+        yield (
+            f"| {markdown(domain)} | {len(clients)} | {_shown(train)} | "
+            f"{_shown(test)} | {percent(accuracy)}{_behind(errors[-1])} |"
+        )
+    whole = len(errors) > 0 and None not in errors
+    error = math.hypot(*errors) / len(errors) if whole else None
+    yield f"| AVG | | | | {percent(final.avg)}{_behind(error)} |"
 
 
 def _sum(numbers) -> int | None:

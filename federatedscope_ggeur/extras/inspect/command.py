@@ -56,12 +56,6 @@ def inspect(arguments: Sequence[str]) -> int:
         help="the domain with which the others are compared (default: the first)",
     )
     parser.add_argument(
-        "--uncentred",
-        action="store_true",
-        help="compute shapes from X X^T / n, as the paper prints Eq. 1, not from "
-        "the covariance",
-    )
-    parser.add_argument(
         "--format",
         metavar="FORMATS",
         default="png",
@@ -76,8 +70,7 @@ def inspect(arguments: Sequence[str]) -> int:
     held = Holdings.of(divide(cfg, dataset).clients, dataset.num_classes)
     # The matrices are small: more threads would only wait for each other.
     with torch_threads(int(cfg.ggeur.num_threads)):
-        alike = similarities(dataset, options.reference, not options.uncentred)
-    form = "Eq. 1 as printed, uncentred" if options.uncentred else "Eq. 1 centred"
+        alike = similarities(dataset, options.reference)
     files = {"samples.csv": holdings_csv(held, dataset.class_names)}
     if alike:
         files["similarity.csv"] = similarities_csv(alike, dataset.class_names)
@@ -97,13 +90,13 @@ def inspect(arguments: Sequence[str]) -> int:
     for name, pair in zip(names, alike):
         for suffix in formats:
             file = folder / f"{name}.{suffix}"
-            _draw_similarities(file, pair, dataset.class_names, form, float(largest))
+            _draw_similarities(file, pair, dataset.class_names, float(largest))
     # If the server sees only totals, the threshold is on these.
     demands = demands_of(cfg)
     on_clients = demands.own_statistics or demands.calibrates
     threshold = int(cfg.ggeur.privacy.min_samples) if on_clients else 1
     say(*_about_holdings(held, dataset.class_names, threshold))
-    say(*_about_similarities(alike, dataset, form))
+    say(*_about_similarities(alike, dataset))
     say(*(folder / name for name in sorted([*files, *pictures])))
     return 0
 
@@ -144,7 +137,6 @@ def _draw_similarities(
     path: Path,
     pair: Similarities,
     class_names: Sequence[str],
-    form: str,
     largest: float,
 ) -> None:
     draw_heatmap(
@@ -152,7 +144,7 @@ def _draw_similarities(
         pair.values,
         class_names,
         class_names,
-        title=f"similarity of shapes ({form}), {pair.first} and {pair.second}",
+        title=f"similarity of shapes, {pair.first} and {pair.second}",
         row_title=f"class in {pair.first}",
         column_title=f"class in {pair.second}",
         scale_title=f"similarity (Eq. 3), at most {TOP}",
@@ -181,11 +173,11 @@ def _about_holdings(
     return lines
 
 
-def _about_similarities(alike: Sequence[Similarities], dataset, form: str) -> list[str]:
+def _about_similarities(alike: Sequence[Similarities], dataset) -> list[str]:
     if not alike:
         return ["there is only one domain, so no shapes are compared"]
     lines = [
-        f"similarity of shapes ({form}), 0 to {TOP}, of all training rows of a domain "
+        f"similarity of shapes, 0 to {TOP}, of all training rows of a domain "
         f"(directions at random: {chance(dataset.dim):.2f}):"
     ]
     for pair in alike:
@@ -286,25 +278,19 @@ class Similarities:
         return _mean(self.values[diagonal]), _mean(self.values[~diagonal])
 
 
-def similarities(
-    dataset: DataSet, reference: str = "", centred: bool = True
-) -> list[Similarities]:
+def similarities(dataset: DataSet, reference: str = "") -> list[Similarities]:
     """Compare the shapes of classes in one domain with those in the other domains.
 
     As in the paper's Figure 6 (MNIST with USPS, SVHN and SYN), a shape is computed from
     all training rows of a domain, before they are split over clients. Eq. 3 adds up
     five directions, so a class with fewer directions is left out. Five directions need
-    six rows, or five rows if uncentred.
+    six rows. Shapes are those of covariances, as in augmentation and in Eq. 4.
 
     Parameters
     ----------
     dataset : DataSet
     reference : str
         The domain with which the others are compared; "" means the first.
-    centred : bool
-        Whether Sigma of Eq. 1 is the covariance, as in augmentation and in Eq. 4.
-        Otherwise Sigma is X X^T / n, as Eq. 1 is printed. Then the first direction is
-        close to the class mean, so classes with similar means have similar shapes.
 
     Raises
     ------
@@ -320,9 +306,7 @@ def similarities(
         )
     if len(names) == 1:  # no shapes needed, and they take seconds
         return []
-    shapes = {
-        d.name: _shapes(d.train, dataset.num_classes, centred) for d in dataset.domains
-    }
+    shapes = {d.name: _shapes(d.train, dataset.num_classes) for d in dataset.domains}
     return [
         _compare(reference, shapes[reference], name, shapes[name])
         for name in names
@@ -346,18 +330,12 @@ def chance(dim: int) -> float:
     return TOP * math.sqrt(2 / (math.pi * dim))
 
 
-def _shapes(
-    rows: Embeddings, num_classes: int, centred: bool
-) -> list[GeometricShape | None]:
+def _shapes(rows: Embeddings, num_classes: int) -> list[GeometricShape | None]:
     features = rows.features.float()  # pixels are bytes
     statistics = Statistics.from_embeddings(features, rows.labels, num_classes)
     shapes: list[GeometricShape | None] = [None] * num_classes
     for c in statistics.classes:
-        if centred:
-            shape = GeometricShape.from_statistics(statistics, c)
-        else:
-            x = features[rows.labels == c].double()
-            shape = GeometricShape.from_factors([x], len(x))
+        shape = GeometricShape.from_statistics(statistics, c)
         if shape.rank >= TOP:
             shapes[c] = GeometricShape(
                 shape.eigenvalues[:TOP], shape.eigenvectors[:, :TOP].clone()

@@ -210,12 +210,6 @@ FEDPG_KEYS = (
         "Where virtual images come from: a generator, or noise that never changes.",
         one_of("generator", "noise"),
     ),
-    Key(
-        "generator",
-        "fc",
-        "Network of the generator: fc (the authors') or conv (this package's own).",
-        one_of("fc", "conv"),
-    ),
     Key("noise_dim", 512.0, "Dimensions of the generator's noise.", layer_width),
     Key("lr", 2e-5, "Learning rate of the generator's Adam.", positive),
     Key(

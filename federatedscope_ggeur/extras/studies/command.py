@@ -65,7 +65,7 @@ class StudyProgress:
             self._progress.note(f"{name}: round {event.done} of {event.total}")
         elif kind == "killed":
             logger.info("%s: %s; it starts again", name, event.problem)
-        elif kind != "started":
+        else:
             said = _percent(event.score)
             if kind == "failed":
                 said = "failed"

@@ -21,7 +21,6 @@ from federatedscope_ggeur.reporting import Origin, Results, RoundRecord, read_re
 from federatedscope_ggeur.reporting.json_values import as_json_value
 
 from .jobs import Job, is_finished, results_in
-from .left_heads import left_head, same_head_note
 from .plan import PlannedCell, StudyPlan
 from .study import STUDY_FILE, Cell, Failed, Study, Tried, Tuned, read_study, to_text
 from .study_file import TAKEN
@@ -53,7 +52,7 @@ class StudyRun:
     Attributes
     ----------
     notes : list of str
-        Facts about the runs that may surprise a user, such as rows with equal heads.
+        Facts about the runs that may surprise a user.
     uses_gpu : bool
         Whether a run trains on a GPU where there is one.
     """
@@ -238,8 +237,7 @@ class StudyRun:
         return replace(job, name=f"{job.name} / {values}")
 
     def _check(self) -> list[Job]:
-        """Raise `ConfigError` for wrong settings before anything runs; note equal
-        heads.
+        """Raise `ConfigError` for wrong settings before anything runs.
 
         The method checks only the cells of the first seed, because other cells differ
         in nothing but the seed.
@@ -251,11 +249,9 @@ class StudyRun:
         """
         wrong: dict[str, str] = {}
         images: dict[str, Job] = {}
-        heads: dict[tuple[str, str], list[str]] = {}
         unlike_paper: list[str] = []
         for cell in self.plan.cells(self.plan.seeds[0]):
             tries = [self._try(candidate) for candidate in cell.candidates()]
-            left: set[tuple[str, str] | None] = set()
             for job in tries if cell.tune else [self._job(cell)]:
                 try:
                     cfg = job.config()
@@ -270,16 +266,8 @@ class StudyRun:
                     name = f"{kind} {root}".strip()
                     key = repr((kind, root, encoding, options))
                     images.setdefault(key, replace(job, folder=None, name=name))
-                left.add(left_head(cfg))
                 if not self.plan.paper and _is_ggeur_without_step_2(cell, cfg):
                     unlike_paper.append(" / ".join(cell.labels.values()))
-            if len(left) == 1 and (head := left.pop()) is not None:
-                heads.setdefault(head, []).append(" / ".join(cell.labels.values()))
-        self.notes = [
-            same_head_note(form, names)
-            for (form, _), names in heads.items()
-            if len(names) > 1
-        ]
         if unlike_paper:
             self.notes.append(
                 f"{listed(unlike_paper, _LISTED)}: ggeur.steps lacks 2. Step 2 draws "

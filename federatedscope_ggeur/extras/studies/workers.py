@@ -36,7 +36,7 @@ class JobEvent:
 
     Attributes
     ----------
-    kind : {"started", "rounds", "done", "failed", "killed"}
+    kind : {"rounds", "done", "failed", "killed"}
         "killed" means that the job's process was killed, and that the job will start
         again.
     job : Job
@@ -48,7 +48,7 @@ class JobEvent:
         For "failed" and "killed", what went wrong.
     """
 
-    kind: Literal["started", "rounds", "done", "failed", "killed"]
+    kind: Literal["rounds", "done", "failed", "killed"]
     job: Job
     done: int = 0
     total: int = 0
@@ -114,7 +114,8 @@ class JobWorkers:
         happened: list[JobEvent] = []
         while ahead or any(worker.job for worker in self._all):
             # `tell` takes time, so all processes get their jobs first.
-            for event in (*happened, *self._give_out(ahead)):
+            self._give_out(ahead)
+            for event in happened:
                 tell(event)
             wait([handle for w in self._all if w.job for handle in w.handles()])
             happened = [event for w in self._all for event in w.events()]
@@ -128,15 +129,13 @@ class JobWorkers:
         for event in happened:
             tell(event)
 
-    def _give_out(self, ahead: list[Job]) -> list[JobEvent]:
+    def _give_out(self, ahead: list[Job]) -> None:
         """Give a job from `ahead` to each process that has none."""
-        started = []
         for i, worker in enumerate(self._all):
             if worker.job is None and ahead:
                 if not worker.is_alive():
                     self._all[i] = _Worker(gpu=worker.gpu)
-                started.append(self._all[i].start(ahead.pop(0)))
-        return started
+                self._all[i].start(ahead.pop(0))
 
 
 class _Worker:
@@ -159,12 +158,11 @@ class _Worker:
     def handles(self) -> list:
         return [self._pipe, self._process.sentinel]
 
-    def start(self, job: Job) -> JobEvent:
+    def start(self, job: Job) -> None:
         self.job = job
         # If the process is dead, `events` will find that.
         with contextlib.suppress(OSError):
             self._pipe.send((job, self.gpu))
-        return JobEvent("started", job)
 
     def events(self) -> Iterator[JobEvent]:
         """Yield the events of the current job since the last call."""

@@ -10,7 +10,6 @@ from federatedscope_ggeur.models import Model
 
 from .base import TextPart, no_last_layer, register_text_model
 from .classes import ClassTexts
-from .keys import OF_MODELS
 
 
 class AdapterHead(Model):
@@ -20,14 +19,9 @@ class AdapterHead(Model):
     representation is x'. The text features w_c are frozen. They are part of the state
     dict, but are not sent.
 
-    `loss_kind` "batch" is the published loss. For a batch of B pairs of image and text
-    it is ``(CE(L, 1..B) + CE(L^T, 1..B)) / 2`` with L_ij = s <x'_i, w_{y_j}>. Other
-    images of the same class count as negatives. "class" is cross-entropy over classes.
-
-    Parameters
-    ----------
-    texts : ClassTexts
-    loss_kind : {"batch", "class"}
+    The loss of a batch of B pairs of image and text is ``(CE(L, 1..B) + CE(L^T, 1..B))
+    / 2`` with L_ij = s <x'_i, w_{y_j}>. Other images of the same class count as
+    negatives.
 
     References
     ----------
@@ -36,21 +30,16 @@ class AdapterHead(Model):
     """
 
     first_layer = ""
+    least_batch = 2  # the loss compares pairs
     texts: Tensor
     scale: Tensor
 
-    def __init__(self, texts: ClassTexts, loss_kind: str = "batch"):
+    def __init__(self, texts: ClassTexts):
         classes, dim = texts.features.shape
         super().__init__(dim, classes)
-        self.loss_kind = loss_kind
         self.inner, self.outer = nn.Linear(dim, dim), nn.Linear(dim, dim)
         self.register_buffer("texts", texts.features.clone())
         self.register_buffer("scale", torch.tensor(float(texts.scale)))
-
-    @property
-    def least_batch(self) -> int:  # type: ignore[override]
-        # The loss "batch" compares pairs, so it needs two rows.
-        return 2 if self.loss_kind == "batch" else 1
 
     @property
     def classifier(self) -> nn.Linear:  # type: ignore[override]  # text stands there
@@ -67,8 +56,6 @@ class AdapterHead(Model):
         return self.scale * representation @ self.texts.T
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if self.loss_kind == "class":
-            return super().loss(logits, labels)
         pairs = logits[:, labels]
         own = torch.arange(len(labels), device=labels.device)
         return (F.cross_entropy(pairs, own) + F.cross_entropy(pairs.T, own)) / 2
@@ -84,8 +71,7 @@ class FedCLIP(TextPart):
 
     meaning = "attention over the dimensions of embeddings, trained; text is frozen"
     source = "Lu 2023"
-    SETTINGS = OF_MODELS["fedclip"]
 
     @classmethod
     def build(cls, texts: ClassTexts, **options) -> Model:
-        return AdapterHead(texts, options.get("loss", "batch"))
+        return AdapterHead(texts)

@@ -11,7 +11,6 @@ from federatedscope_ggeur.settings import (
     Registry,
     fraction,
     not_negative,
-    one_of,
     whole,
 )
 
@@ -108,17 +107,8 @@ TEXT_USE_KEYS = (
     ),
 )
 
-#: The settings of each text model.
+#: The settings of text models.
 OF_MODELS: dict[str, tuple[Key, ...]] = {
-    "fedclip": (
-        Key(
-            "loss",
-            "batch",
-            "Training loss. batch: contrast between the images and texts of a "
-            "mini-batch, as published. class: cross-entropy over classes.",
-            one_of("batch", "class"),
-        ),
-    ),
     "promptfl": (
         Key(
             "n_ctx",

@@ -77,9 +77,7 @@ class Automatic(ClosedForm):
 
     def __init__(self, **settings: Any):
         super().__init__(**settings)
-        # Leave-one-out chooses among all candidates, so it replaces Ledoit-Wolf's rule.
         self.lda = copy.copy(self.lda)
-        self.lda.rule = "leave_one_out"
         self.choice: ClosedForm | None = None
         self.for_training = False
         self.groups = self.mixture.components

@@ -8,8 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.settings import Key, one_of
-
 from ..base import Model
 from .base import (
     MOST_SPHERICAL,
@@ -41,11 +39,9 @@ class LinearDiscriminant(ClosedForm):
     Parameters
     ----------
     shrinkage : float, optional
-        Share of the spherical covariance in the common one, 0 to 1. If None, `rule`
-        chooses the share.
-    rule : {"leave_one_out", "ledoit_wolf"}
-        How the shrinkage is chosen: by leave-one-out, or by Ledoit and Wolf's rule for
-        Gaussian data. If no rows can be left out, generalised cross-validation chooses.
+        Share of the spherical covariance in the common one, 0 to 1. If None,
+        leave-one-out chooses the share, or generalised cross-validation if no rows can
+        be left out.
     priors : {"counts", "none"}
         Whether the prior of a class follows the merged counts, or all seen classes have
         equal priors.
@@ -57,13 +53,6 @@ class LinearDiscriminant(ClosedForm):
     source = "Fisher; FedCGS 2025"
     SETTINGS = (
         shrinkage_key("LDA: "),
-        Key(
-            "rule",
-            "leave_one_out",
-            "LDA with shrinkage -1: how the shrinkage is chosen: leave_one_out or "
-            "ledoit_wolf.",
-            one_of("leave_one_out", "ledoit_wolf"),
-        ),
         priors_key(
             "LDA: class priors. counts: by the merged counts. none: equal ones."
         ),
@@ -75,12 +64,7 @@ class LinearDiscriminant(ClosedForm):
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 
     shrinkage: float | None
-    rule: str
     priors: str
-
-    @property
-    def is_open(self) -> bool:
-        return self.shrinkage is None and self.rule == "leave_one_out"
 
     def described(self) -> dict[str, str | float]:
         mixed = self.known is not None and self.known.ensemble
@@ -119,7 +103,7 @@ class LinearDiscriminant(ClosedForm):
         LDA.
         """
         rows, classes = seen.total, len(seen.classes)
-        if not self.is_open:
+        if self.shrinkage is not None:
             return common_covariance(seen.within, rows, classes, self.shrinkage)
         added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
         size = float(seen.within.trace()) / seen.dim

@@ -17,7 +17,7 @@ GCV_STRENGTHS = tuple(10 ** (-step / 6) for step in range(-12, 43))
 
 
 def common_covariance(
-    within: Tensor, samples: float, classes: int, shrinkage: float | None
+    within: Tensor, samples: float, classes: int, shrinkage: float
 ) -> tuple[Tensor, Tensor, dict]:
     """LDA's shrunk covariance ``(1 - rho) S0 + rho (tr S0 / D) I``, ``S0 = W / (N -
     C)``.
@@ -30,8 +30,8 @@ def common_covariance(
         N, the number of samples, or the sum of their weights.
     classes : int
         C, counting only classes with samples.
-    shrinkage : float, optional
-        rho. If None, `ledoit_wolf` chooses it.
+    shrinkage : float
+        rho.
 
     Returns
     -------
@@ -52,10 +52,6 @@ def common_covariance(
     if size <= 0 and shrinkage != 0:
         size, shrinkage = 1.0, 1.0
         rule = "fallback: no scatter within classes, the identity in its place"
-    elif shrinkage is None and degrees < 2:
-        shrinkage, rule = 1.0, "fallback: one degree of freedom within classes"
-    elif shrinkage is None:
-        shrinkage, rule = ledoit_wolf(covariance, degrees), "ledoit-wolf (gaussian)"
     identity = torch.eye(dim, dtype=torch.float64)
     covariance = (1 - shrinkage) * covariance + shrinkage * size * identity
     regular = shrinkage > 0 or degrees >= dim
@@ -67,26 +63,6 @@ def common_covariance(
             "ggeur.lda.shrinkage, or set it to -1 to have it chosen"
         )
     return covariance, root, {"shrinkage": float(shrinkage), "shrinkage_rule": rule}
-
-
-def ledoit_wolf(covariance: Tensor, degrees: float) -> float:
-    """Ledoit and Wolf's share of the spherical covariance, for Gaussian data.
-
-    This is the Rao-Blackwellised estimator. The general one needs fourth moments, which
-    are never sent. `covariance` [D, D] must have `degrees` >= 2 degrees of freedom.
-
-    References
-    ----------
-    Chen, Wiesel, Eldar, Hero, "Shrinkage algorithms for MMSE covariance estimation",
-    2010, Eq. 17.
-    """
-    n, dim = degrees, len(covariance)
-    of_square = float(covariance.square().sum())
-    squared = float(covariance.trace()) ** 2
-    apart = of_square - squared / dim
-    if apart <= 0:
-        return 1.0  # it is spherical already
-    return min(1.0, ((n - 2) / n * of_square + squared) / ((n + 2) * apart))
 
 
 def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:

@@ -1,5 +1,6 @@
 """A9 and S1 to S4: they succeed where a rule is broken, and fail where it is kept."""
 
+import numpy as np
 import pytest
 import torch
 from planted import (
@@ -12,11 +13,19 @@ from planted import (
     truth_of,
     uploaded,
 )
+from sklearn.covariance import ledoit_wolf as other_ledoit_wolf
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.extras.audit.base import Claim, Clock, Lied
 from federatedscope_ggeur.extras.audit.liar import a11, a_claim, lying, spoken_of
-from federatedscope_ggeur.extras.audit.subtractions import a9, s1, s2, s3, s4
+from federatedscope_ggeur.extras.audit.subtractions import (
+    a9,
+    ledoit_wolf,
+    s1,
+    s2,
+    s3,
+    s4,
+)
 from federatedscope_ggeur.extras.audit.transcript import recorded
 from federatedscope_ggeur.extras.audit.transcript import truth_of as rows_of
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
@@ -241,3 +250,16 @@ def test_step_1_alone_sends_no_means(config):
     run = Run(config(*SUMS, *SKEWED, *settings))
     found = only(a11(recorded(run), rows_of(run), CLOCK))
     assert (found.passed, found.tried) == (None, None)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(400, 20), (60, 20), (40, 80)])
+def test_ledoit_and_wolfs_rule_is_scikit_learns_on_gaussian_data(n, dim):
+    """Both estimate one number, the share that brings S nearest to the truth."""
+    rng = np.random.default_rng(n)
+    mine, theirs = [], []
+    for _ in range(20):
+        rows = rng.normal(size=(n, dim)) * np.linspace(0.3, 2, dim)
+        covariance = torch.from_numpy(np.cov(rows, rowvar=False))
+        mine.append(ledoit_wolf(covariance, n - 1))
+        theirs.append(other_ledoit_wolf(rows)[1])
+    assert np.mean(mine) == pytest.approx(np.mean(theirs), rel=0.1)

@@ -398,19 +398,9 @@ def test_what_was_not_tried_is_no_pass(audit):
     assert (status, content["passed"]) == (2, None)
 
 
-def test_of_one_client(audit):
-    status, _, content = audit("--self", "2")
-    found = {one["attack"]: one for one in content["findings"]}
-    assert list(found) == ["A1", "A1b", "A2", "A4", "A7"]
-    assert found["A7"]["figure"].endswith("of 1")
-    assert status in (0, 3)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--self", "9"], "there is no client 9"),
-        (["--self", "1", *SUMMED], "a single client sends nothing readable"),
         (["data.root", "/nowhere"], "/nowhere"),
         (["ggeur.no_such_key", "1"], "no such key"),
     ],

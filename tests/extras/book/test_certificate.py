@@ -1,23 +1,17 @@
-"""What a certificate proves, and which lies it finds.
-
-Tests of book/worth.py, too: what clients add, against all orders.
-"""
+"""What a certificate proves, and which lies it finds."""
 
 import copy
 import json
-from itertools import permutations
 
 import numpy as np
 import pytest
-import torch
-from books import NAMES, head_bits, new_book, rows_of
+from books import head_bits, new_book, rows_of
 from safetensors.torch import load_file
 from study_on_disk import StudyOnDisk
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.extras.book.chain import new_key, signed
-from federatedscope_ggeur.extras.book.exchange import worth
 from federatedscope_ggeur.extras.book.federation import Federation
 from federatedscope_ggeur.extras.book.runs import NOT_PROVEN, verify
 from federatedscope_ggeur.extras.studies.jobs import Runner
@@ -124,51 +118,6 @@ def test_rows_that_join_again_under_another_number_are_not_noticed(book):
     assert "under another client's number" in said[-1]
 
 
-def accuracy(book, part, rows):
-    if not part:
-        return 1 / len(NAMES)
-    found = book.head(part).model(rows[0]).argmax(dim=1)
-    return float((found == rows[1]).double().mean())
-
-
-def test_shapley_values_are_means_over_all_orders(tmp_path):
-    book = new_book(tmp_path / "a")
-    for k, classes in enumerate([(0, 1), (1, 2), (0, 1, 2), (2,)], 1):
-        book.join(k, *rows_of(k, classes), "here")
-    rows, clients = rows_of(99, each=40), book.clients
-    orders = list(permutations(clients))
-    found = worth(book, *rows)
-    for one in found:
-        added = [
-            accuracy(book, order[: order.index(one.client) + 1], rows)
-            - accuracy(book, order[: order.index(one.client)], rows)
-            for order in orders
-        ]
-        assert one.shapley == pytest.approx(sum(added) / len(orders), abs=1e-12)
-        others = [k for k in clients if k != one.client]
-        gap = accuracy(book, clients, rows) - accuracy(book, others, rows)
-        assert one.left_out == pytest.approx(gap, abs=1e-12)
-    total = accuracy(book, clients, rows) - 1 / len(NAMES)
-    assert sum(one.shapley for one in found) == pytest.approx(total, abs=1e-12)
-
-
-def test_many_clients_are_left_out_one_by_one(tmp_path):
-    book, rows = new_book(tmp_path / "a", range(1, 14)), rows_of(99)
-    found = worth(book, *rows)
-    assert [one.client for one in found] == list(range(1, 14))
-    assert all(one.shapley is None for one in found)
-    gap = accuracy(book, book.clients, rows) - accuracy(book, range(2, 14), rows)
-    assert found[0].left_out == gap
-
-
-def test_what_is_refused(tmp_path):
-    book = new_book(tmp_path / "a")
-    with pytest.raises(ConfigError, match="no client"):
-        worth(book, *rows_of(1))
-    with pytest.raises(DataError, match="none of the 3 classes: 3"):
-        worth(book, torch.zeros(1, 5), torch.tensor([3]))
-
-
 # The commands of a federation's book, from a run to a certificate.
 
 
@@ -194,8 +143,6 @@ def test_a_life_of_a_book(book_of_a_run, tmp_path, capsys):
     rows = rng.normal(size=(40, Federation.load(book_of_a_run).grid.dim))
     np.savez("rows.npz", features=rows, labels=np.arange(40) % 10)
     assert main(["predict", "--run", folder, "rows.npz"]) == 0
-    assert main(["worth", book_of_a_run, "--rows", "rows.npz"]) == 0
-    assert capsys.readouterr().out.count("\n") >= 5
     assert main(["head", book_of_a_run, "--clients", "1,4", "--out", "part"]) == 0
     assert main(["predict", "--run", "part", "rows.npz"]) == 0
     assert main(["certificate", book_of_a_run, "--out", "certificate.json"]) == 0

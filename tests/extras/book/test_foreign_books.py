@@ -18,7 +18,6 @@ from federatedscope_ggeur.extras.book.folder import RunPlaces
 READERS = {
     "verify": ["verify", "certificate.json", "--book", "book"],
     "head": ["head", "book", "--out", "out"],
-    "worth": ["worth", "book", "--rows", "rows.npz"],
     "certificate": ["certificate", "book", "--out", "out.json"],
 }
 WRITERS = {

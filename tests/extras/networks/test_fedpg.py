@@ -180,12 +180,11 @@ def test_prototypes_are_plain_means_over_those_who_sent_the_class():
 
 @pytest.mark.slow
 class TestTheSet:
-    @pytest.mark.parametrize("generator", ["fc", "conv"])
-    def test_it_holds_every_class_though_nobody_has_one(self, generator):
+    def test_it_holds_every_class_though_nobody_has_one(self):
         data = image_data((20, 20))
         for _, _, labels in data.values():
             labels[labels == 3] = 0
-        federation = federate_images(fedpg(generator=generator), data=data)
+        federation = federate_images(fedpg(), data=data)
         images = federation.server.method_state["images"]
         assert images.shape == (CLASSES * SMALL["images_per_class"], 64)
         assert images.dtype == torch.uint8
@@ -250,7 +249,6 @@ class TestTheServer:
             {"constraint": False, "prototype_lr": 0.1},
             {"strength": 5.0, "lr": 1e-2},
             {"scale": 0.1, "lr": 1e-2},
-            {"generator": "conv"},
         ],
         ids=str,
     )
@@ -258,7 +256,7 @@ class TestTheServer:
         same = {k: v for k, v in changes.items() if k in ("prototype_lr", "lr")}
         plain = federate_images(fedpg(**same)).server.method_state["generator"]
         found = federate_images(fedpg(**changes)).server.method_state["generator"]
-        assert found.shape != plain.shape or not torch.equal(found, plain)
+        assert not torch.equal(found, plain)
 
     def test_a_generator_that_diverges_stays_as_it_was(self, caplog):
         federation = federate_images(fedpg(), rounds=1)

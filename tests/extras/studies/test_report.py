@@ -20,7 +20,7 @@ from federatedscope_ggeur.extras.studies.comparison.folder import (
 from federatedscope_ggeur.reporting.records import PooledRows
 
 TABLES = ["report.html", "table.csv", "table.md", "table.tex"]
-PICTURES = ["accuracy_bytes", "convergence", "domains"]
+PICTURES = ["accuracy_bytes", "convergence"]
 
 
 @pytest.fixture(scope="module")

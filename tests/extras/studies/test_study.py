@@ -57,7 +57,6 @@ def told(jobs, capsys):
 
 def test_lines_say_which_runs_are_over_and_who_failed(jobs, told):
     events = [
-        JobEvent("started", jobs[1]),
         JobEvent("rounds", jobs[1], 7, 20, 0.5),
         JobEvent("killed", jobs[1], problem="its process was ended by SIGKILL"),
         JobEvent("failed", jobs[1], problem="no data\nat all"),

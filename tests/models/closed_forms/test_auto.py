@@ -139,8 +139,3 @@ def test_without_rows_left_out_it_is_lda():
         found = form.solve(statistics, parts)
         assert torch.equal(found.model.weight, wanted)
         assert found.report["shrinkage"] == 0.3
-
-
-def test_ledoit_and_wolfs_rule_is_no_candidate():
-    form = Automatic(lda=CLOSED_FORMS["lda"](rule="ledoit_wolf"))
-    assert by_kind(form)["lda"] == list(SHRINKAGES)

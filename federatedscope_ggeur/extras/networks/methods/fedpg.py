@@ -49,31 +49,34 @@ _BETAS = (0.5, 0.999)
 _FALLS_TO, _EVERY = 0.95, 20
 _SLOPE = 0.2
 _HIDDEN = (128, 256, 512, 1024)
-# The number of images to draw at a time: a convolutional generator needs much memory.
+# The number of images to draw at a time.
 _CHUNK_ROWS = 256
 
 
 class ImageGenerator(nn.Module):
     """The generator G(e, y): it maps noise e and labels y to images in [-1, 1].
 
+    It is the authors' network: Linear, BatchNorm and LeakyReLU to 128, 256, 512 and
+    1024 numbers, then Linear and tanh.
+
     Parameters
     ----------
-    kind : {"fc", "conv"}
-        ``fc`` is the authors' network: Linear, BatchNorm and LeakyReLU to 128, 256, 512
-        and 1024 numbers, then Linear and tanh. ``conv`` is this package's own network,
-        because the authors did not publish theirs. A linear layer makes 128 channels
-        with a quarter of the image's side. Twice, the size is doubled and a convolution
-        follows, to 128 and to 64 channels. A last convolution makes the image.
     noise_dim, num_classes : int
     shape : (c, h, w)
         The shape of an image.
     """
 
-    def __init__(self, kind: str, noise_dim: int, num_classes: int, shape: Shape):
+    def __init__(self, noise_dim: int, num_classes: int, shape: Shape):
         super().__init__()
         self.noise_dim, self.num_classes = noise_dim, num_classes
-        make = _convolutional if kind == "conv" else _fully_connected
-        self.layers = make(noise_dim + num_classes, shape)
+        layers: list[nn.Module] = []
+        inputs = noise_dim + num_classes
+        for outputs in _HIDDEN:
+            layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs)]
+            layers.append(nn.LeakyReLU(_SLOPE))
+            inputs = outputs
+        last = nn.Linear(inputs, math.prod(shape))
+        self.layers = nn.Sequential(*layers, last, nn.Tanh())
 
     def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
         """Images as rows (n, c h w), from noise [n, Z] in [0, 1) and labels [n]."""
@@ -84,10 +87,10 @@ class ImageGenerator(nn.Module):
         """Draw the initial parameters as torch's layers do. Returns the generator."""
         with torch.no_grad():
             for layer in self.layers:
-                if isinstance(layer, (nn.Linear, nn.Conv2d)):
+                if isinstance(layer, nn.Linear):
                     bound = layer.weight[0].numel() ** -0.5
                     layer.weight.uniform_(-bound, bound, generator=rng)
-                    layer.bias.uniform_(-bound, bound, generator=rng)  # type: ignore[union-attr]
+                    layer.bias.uniform_(-bound, bound, generator=rng)
         return self
 
     def inputs(self, labels: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -107,36 +110,6 @@ class ImageGenerator(nn.Module):
         with torch.no_grad():
             pairs = zip(noise.split(_CHUNK_ROWS), labels.split(_CHUNK_ROWS))
             return torch.cat([to_pixels(self(e, y)).cpu() for e, y in pairs])
-
-
-def _fully_connected(inputs: int, shape: Shape) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for outputs in _HIDDEN:
-        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs)]
-        layers.append(nn.LeakyReLU(_SLOPE))
-        inputs = outputs
-    return nn.Sequential(*layers, nn.Linear(inputs, math.prod(shape)), nn.Tanh())
-
-
-def _convolutional(inputs: int, shape: Shape) -> nn.Sequential:
-    channels, height, width = shape
-    half, quarter = ((-(-height // part), -(-width // part)) for part in (2, 4))
-    first = 128 * math.prod(quarter)
-    return nn.Sequential(
-        nn.Linear(inputs, first),
-        nn.BatchNorm1d(first),
-        nn.Unflatten(1, (128, *quarter)),
-        nn.Upsample(half),
-        nn.Conv2d(128, 128, 3, padding=1),
-        nn.BatchNorm2d(128),
-        nn.LeakyReLU(_SLOPE),
-        nn.Upsample((height, width)),
-        nn.Conv2d(128, 64, 3, padding=1),
-        nn.BatchNorm2d(64),
-        nn.LeakyReLU(_SLOPE),
-        nn.Conv2d(64, channels, 3, padding=1),
-        nn.Tanh(),
-    )
 
 
 def generator_loss(
@@ -337,7 +310,6 @@ class FedPG(Method):
     alignment: float
     temperature: float
     support: int
-    generator: str
     noise_dim: int
     lr: float
     prototype_lr: float | None = None
@@ -457,7 +429,7 @@ class FedPG(Method):
     def generator_of(self, model: Model) -> ImageGenerator:
         """The generator that makes input images for `model`, on the CPU."""
         classes, shape = model.num_classes, shape_of(model)
-        return ImageGenerator(self.generator, self.noise_dim, classes, shape)
+        return ImageGenerator(self.noise_dim, classes, shape)
 
     @property
     def _training(self) -> GeneratorTraining:

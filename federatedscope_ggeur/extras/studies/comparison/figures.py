@@ -1,4 +1,4 @@
-"""Figures of a comparison: accuracy by round, by domain, and by bytes sent."""
+"""Figures of a comparison: accuracy by round, and by bytes sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from federatedscope_ggeur.reporting.plots import shortened
@@ -18,13 +17,11 @@ from federatedscope_ggeur.reporting.results import Results
 
 from .comparison import Comparison
 from .pictures import (
-    LABEL_CHARACTERS,
     TITLE_CHARACTERS,
     Picture,
     add_legend,
     check_width,
     chunks,
-    fill,
     look,
     panels,
     settle,
@@ -74,7 +71,7 @@ def figures(
     width : {"one", "two"}
         The width of the figures: one column of a page, or the whole page.
     names : collection of str, optional
-        Which of ``convergence``, ``domains`` and ``accuracy_bytes``; all by default.
+        Which of ``convergence`` and ``accuracy_bytes``; both by default.
 
     Raises
     ------
@@ -201,54 +198,6 @@ def against_bytes(table: Table, width: str, name: str, number: int) -> Picture |
     )  # fmt: skip
 
 
-def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
-    """Draw accuracy of each domain and AVG as bars, with a few rows in each panel."""
-    measures = table.scores[:-1] if len(table.domains) > 1 else table.scores
-    names = [n for n, row in table.rows.items() if row.numbers(measures[-1])]
-    if not names:
-        return None
-    groups, shown = panels_of(table, names)
-    legend = list(dict.fromkeys(shown.values()))
-    # Groups of bars need width, so the panels stand above each other.
-    figure, grid = panels(len(groups), width, 2.2, legend, across=1)
-    for axes, (title, group) in zip(grid, groups):
-        for place, row_name in enumerate(group):
-            spreads = [table.rows[row_name].spread(measure) for measure in measures]
-            known = [(i, s) for i, s in enumerate(spreads) if s is not None]
-            axes.bar(
-                [i + 0.8 * ((place + 0.5) / len(group) - 0.5) for i, _ in known],
-                [100 * s.mean for _, s in known],
-                0.8 / len(group) * 0.94,
-                yerr=[100 * (s.sd or 0.0) for _, s in known],
-                error_kw={"elinewidth": 0.7, "capsize": 1.5},
-                **fill(legend.index(shown[row_name])),
-            )
-        shown_title = shortened(title or table.title, TITLE_CHARACTERS)
-        axes.set_title(shown_title, parse_math=False)
-        titles = [shortened(m.title, LABEL_CHARACTERS) for m in measures]
-        axes.set_xticks(range(len(titles)))
-        axes.set_xticklabels(titles, parse_math=False, **_turned(titles, width))
-        axes.set_ylabel("accuracy (%)")
-        axes.set_ylim(0, 100)
-        tidy(axes)
-        axes.grid(False, axis="x")
-    add_legend(figure, [Patch(**fill(i)) for i in range(len(legend))], legend)
-    return Picture(
-        name,
-        f"Accuracy of each domain and AVG, {table.title}: mean over seeds; error bars: "
-        "± standard deviation over seeds.",
-        figure,
-        number,
-    )
-
-
-def _turned(titles: Sequence[str], width: str) -> dict:
-    room = {"one": 45, "two": 100}[width] / len(titles)
-    if max(map(len, titles)) < room:
-        return {}
-    return {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
-
-
 def _curves(
     table: Table,
     width: str,
@@ -321,6 +270,5 @@ def panels_of(
 
 _FIGURES = {
     "convergence": convergence,
-    "domains": domains,
     "accuracy_bytes": against_bytes,
 }

@@ -23,12 +23,11 @@ WIDTHS = {"one": 3.35, "two": 6.9}
 #: The most lines or groups of bars in one panel. More than this need more panels.
 MOST_ROWS = 8
 _LEGEND_CHARACTERS = 44
-#: The most characters of a panel's title, and of a label along an axis.
-TITLE_CHARACTERS, LABEL_CHARACTERS = 100, 44
+#: The most characters of a panel's title.
+TITLE_CHARACTERS = 100
 _LEGEND_LINE, _LETTER, _HANDLE = 0.16, 0.058, 0.5  # inches
 _HASHES = 300  # dots an inch, of PNG
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
-_HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")
 _BLACK = "#000000"
 _STYLE = {
     "font.size": 8,
@@ -40,7 +39,6 @@ _STYLE = {
     "axes.linewidth": 0.6,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
-    "hatch.linewidth": 0.5,
     "lines.linewidth": 1.3,
     "lines.markersize": 3.5,
 }
@@ -111,7 +109,7 @@ def inline_svg(picture: Picture) -> str:
 
 
 def panels(
-    count: int, width: str, height: float, labels: Sequence[str], across: int = 0
+    count: int, width: str, height: float, labels: Sequence[str]
 ) -> tuple[Figure, list]:
     """Make a figure of `count` panels, with room below them for a legend of `labels`.
 
@@ -123,12 +121,11 @@ def panels(
         The height of a panel, in inches.
     labels : sequence of str
         The labels of the legend.
-    across : int
-        The number of panels side by side. The default is one for the width of a column,
-        and two for that of a page.
+
+    Panels stand side by side if they have the width of a page.
     """
     wide = WIDTHS[width]
-    across = min(count, across or (1 if width == "one" else 2))
+    across = min(count, 1 if width == "one" else 2)
     down = -(-count // across)
     below = _legend_height(labels, wide)
     high = down * height + below
@@ -168,17 +165,6 @@ def look(number: int) -> dict:
         "color": _BLACK if number == 0 else COLOURS[(number - 1) % len(COLOURS)],
         "marker": MARKERS[number % len(MARKERS)],
         "linestyle": _DASHES[(number + number // len(MARKERS)) % len(_DASHES)],
-    }
-
-
-def fill(number: int) -> dict:
-    """Colour and hatching of the bars of row `number`."""
-    colour = "#555555" if number == 0 else COLOURS[(number - 1) % len(COLOURS)]
-    return {
-        "facecolor": colour,
-        "hatch": _HATCHES[number % len(_HATCHES)],
-        "edgecolor": "white",
-        "linewidth": 0.4,
     }
 
 

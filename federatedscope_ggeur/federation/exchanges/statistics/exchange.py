@@ -38,7 +38,6 @@ from ..base import (
 )
 from . import keys
 from .upload import (
-    CompressionLog,
     StatisticsSettings,
     StatisticsUpload,
     apply_min_count,
@@ -268,7 +267,6 @@ class StatisticsExchange(Exchange):
 
     def __init__(self, course):
         super().__init__(course)
-        self.compression = CompressionLog()
         self._lengths, self._directions = Lengths(), Directions()
         self._sizes: dict[str, int] = {}
         self._pairs = 0
@@ -299,8 +297,6 @@ class StatisticsExchange(Exchange):
     def on_statistics(self, upload: StatisticsUpload) -> None:
         self._pairs += len(upload.statistics.classes)
         self._directions.add(upload)
-        if upload.loss is not None:
-            self.compression.add(upload)
 
     def record(self) -> dict[str, Any]:
         return {
@@ -308,5 +304,4 @@ class StatisticsExchange(Exchange):
             "uploaded_pairs": self._pairs,
             # a client does not tell what it withholds
             "withheld_pairs": None if self._sizes else 0,
-            "compression": self.compression.record(self.server.merged.statistics),
         }

@@ -1,10 +1,6 @@
 """The message that carries a client's class statistics in round 0.
 
-The message with compressed statistics, and with the loss by compression.
-
 Rows of int8 are Huffman-coded: small numbers are frequent and take few bits.
-
-Records the loss by compression of statistics, as clients report it.
 
 The min-count threshold: a class with too few rows stays out of statistics.
 """
@@ -29,11 +25,9 @@ from federatedscope_ggeur.geometry import (
     ROW_DTYPES,
     CompressedStatistics,
     Compression,
-    CompressionLoss,
     RoundedRows,
     Statistics,
 )
-from federatedscope_ggeur.reporting import ClientCompression, CompressionRecord
 
 F64 = torch.float64
 
@@ -41,18 +35,14 @@ F64 = torch.float64
 EMBEDDINGS = -LARGEST_EMBEDDING, LARGEST_EMBEDDING
 #: An upper bound of sums of squares of rows, and so of a scatter's trace or norm.
 _LARGEST_ENERGY = LARGEST_EMBEDDING**2 * wire.LARGEST
-#: The loss by compression as numbers: exact sums of squares and norms, which only the
-#: client knows.
-_LOST = ("scatter", "rounding", "means")
 
 
 def pack_compressed(
     statistics: Statistics, how: Compression
 ) -> tuple[dict[str, float], dict[str, Tensor]]:
     """Compress `statistics` into numbers and tensors, without classes and counts."""
-    held, loss = CompressedStatistics.of(statistics, how)
-    numbers = {f"lost.{name}": getattr(loss, name) for name in _LOST}
-    tensors = _pack_rows("means", held.means)
+    held = CompressedStatistics.of(statistics, how)
+    numbers, tensors = {}, _pack_rows("means", held.means)
     if held.factor is not None:
         numbers["left_out"] = held.left_out
         tensors.update(_pack_rows("factor", held.factor))
@@ -61,8 +51,8 @@ def pack_compressed(
 
 def take_compressed(
     message: wire.Message, counts: Tensor, schema: MessageSchema
-) -> tuple[CompressedStatistics, CompressionLoss]:
-    """Read the statistics and the loss that `pack_compressed` wrote.
+) -> CompressedStatistics:
+    """Read the statistics that `pack_compressed` wrote.
 
     `counts` [C] are the rows of each class.
 
@@ -83,10 +73,7 @@ def take_compressed(
     factor, left_out = None, 0.0
     if form.content != "means":
         factor, left_out = _take_factor(message, counts, form.compression, dim)
-    held = CompressedStatistics(counts, means, factor, left_out)
-    lost = {n: message.number(f"lost.{n}", _LARGEST_ENERGY * dim) for n in _LOST}
-    loss = CompressionLoss(energy=held.energy, left_out=left_out, **lost)
-    return held, loss
+    return CompressedStatistics(counts, means, factor, left_out)
 
 
 def _take_factor(
@@ -187,18 +174,12 @@ class StatisticsUpload:
     statistics : Statistics
         On arrival, compressed ones have been restored.
     form : StatisticsForm
-    loss : CompressionLoss or None
-        On arrival: the loss by compression, if there was one.
-    compressed : CompressedStatistics or None
-        On arrival: the compressed form from which the statistics were restored.
     """
 
     client: int
     domain: str
     statistics: Statistics
     form: StatisticsForm = EACH_CLASS
-    loss: CompressionLoss | None = None
-    compressed: CompressedStatistics | None = None
 
     @classmethod
     def of(
@@ -213,8 +194,8 @@ class StatisticsUpload:
         numbers = {"client": self.client, "domain": self.domain}
         tensors = {"classes": index, "counts": statistics.counts[index]}
         if form.compression is not None:
-            lost, few = pack_compressed(statistics, form.compression)
-            numbers, tensors = {**numbers, **lost}, {**tensors, **few}
+            more, few = pack_compressed(statistics, form.compression)
+            numbers, tensors = {**numbers, **more}, {**tensors, **few}
         else:
             tensors["means"] = statistics.means[index]
             if form.weighted:
@@ -233,15 +214,13 @@ class StatisticsUpload:
         counts = message.tensor("counts", I64, (len(labels),), (1, wire.LARGEST))
         held = torch.zeros(num_classes, dtype=I64)
         held[labels] = counts
-        loss = compressed = None
         statistics: Statistics
         if form.compression is not None:
-            compressed, loss = take_compressed(message, held, schema)
-            statistics = compressed.restore()
+            statistics = take_compressed(message, held, schema).restore()
         else:
             statistics = _take_whole(message, held, schema)
         client, domain = message.client(), message.text("domain")
-        return cls(client, domain, statistics, form, loss, compressed)
+        return cls(client, domain, statistics, form)
 
 
 def _dtype(form: StatisticsForm) -> torch.dtype:
@@ -380,57 +359,6 @@ def _is_positive_semidefinite(sigma: Tensor, rounding: float) -> bool:
     eps = rounding * diagonal.max().clamp(min=0)
     shifted = sigma + eps * torch.eye(len(sigma), dtype=sigma.dtype)
     return bool(torch.linalg.cholesky_ex(shifted).info == 0)
-
-
-class CompressionLog:
-    """Collects compressed uploads and makes the entry for results.json.
-
-    Attributes
-    ----------
-    uploads : dict from client number to ClientCompression
-    """
-
-    def __init__(self) -> None:
-        self.uploads: dict[int, ClientCompression] = {}
-        self._loss = CompressionLoss()
-
-    def add(self, upload: StatisticsUpload) -> None:
-        """Note a compressed upload."""
-        held, loss = upload.statistics, upload.loss
-        assert loss is not None, "the upload is not compressed"
-        self._loss = self._loss + loss
-        size = 0.0 if held.content == "means" else float(held.scatter().norm())
-        self.uploads[upload.client] = ClientCompression(
-            left_out=_share(loss.left_out, loss.energy),
-            covariance_error=_share(loss.scatter, size),
-            rounding_error=_share(loss.rounding, size),
-            mean_error=_share(loss.means**0.5, _spread(held)),
-        )
-
-    def record(self, statistics: Statistics) -> CompressionRecord | None:
-        """The record for the merged `statistics`; None if nothing was compressed."""
-        if not self.uploads:
-            return None
-        left_out = None
-        if statistics.content != "means":
-            left_out = _share(self._loss.left_out, self._loss.energy)
-        clients = {str(k): held for k, held in self.uploads.items()}
-        return CompressionRecord(clients=clients, left_out=left_out)
-
-
-def _spread(statistics: Statistics) -> float:
-    """How far class means mu_c lie apart: the root of ``sum_c n_c |mu_c - m|^2``.
-
-    Class c has n_c rows, and m is the mean of all rows.
-    """
-    counts: Tensor = statistics.counts.double()
-    origin = counts @ statistics.means / counts.sum().clamp(min=1)
-    return float(counts @ (statistics.means - origin).square().sum(dim=1)) ** 0.5
-
-
-def _share(part: float, whole: float) -> float | None:
-    """The share of `part` in `whole`; None if `whole` is 0."""
-    return part / whole if whole > 0 else None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from federatedscope_ggeur.extras.studies.comparison.figures import (
 from federatedscope_ggeur.extras.studies.comparison.pictures import (
     WIDTHS,
     chunks,
-    fill,
     look,
     render,
 )
@@ -151,7 +150,6 @@ def test_rows_of_a_panel_are_told_apart_without_colour():
     for start in (0, 8, 16, 20):
         looks = [look(number) for number in range(start, start + 8)]
         assert len({(str(one["marker"]), str(one["linestyle"])) for one in looks}) == 8
-        assert len({fill(number)["hatch"] for number in range(start, start + 8)}) == 8
     whole = {
         (o["color"], o["marker"], str(o["linestyle"])) for o in map(look, range(28))
     }
@@ -159,7 +157,7 @@ def test_rows_of_a_panel_are_told_apart_without_colour():
 
 
 def test_each_combination_of_other_axes_has_a_panel(drawn):
-    convergence, domains, sent = drawn["two"]
+    convergence, sent = drawn["two"]
     shown = [axes for axes in convergence.figure.axes if axes.get_visible()]
     titles = [axes.get_title() for axes in shown]
     assert titles == ["alpha = 0.5", "alpha = 0.1"]
@@ -169,7 +167,7 @@ def test_each_combination_of_other_axes_has_a_panel(drawn):
         "FedAvg",
         "FedAvg + GGEUR_1 & 50%",
     ]
-    assert [p.name for p in (domains, sent)] == ["domains", "accuracy_bytes"]
+    assert sent.name == "accuracy_bytes"
 
 
 @pytest.mark.slow
@@ -207,7 +205,7 @@ def test_nothing_to_draw_is_no_picture(tmp_path):
     )
     write(tmp_path / "1", silent)
     names = [picture.name for picture in figures(Comparison.of(tmp_path))]
-    assert names == ["convergence", "domains"]
+    assert names == ["convergence"]
 
 
 @pytest.mark.slow
@@ -215,8 +213,8 @@ def test_several_tables_have_pictures_of_their_own(tmp_path):
     write(tmp_path / "1", made(noisy(0.5, 1), 1))
     write(tmp_path / "2", made(noisy(0.5, 1, domains=("x",)), 1))
     pictures = figures(Comparison.of(tmp_path))
-    assert [p.table for p in pictures] == [0, 0, 0, 1, 1, 1]
-    assert len({p.name for p in pictures}) == 6
+    assert [p.table for p in pictures] == [0, 0, 1, 1]
+    assert len({p.name for p in pictures}) == 4
 
 
 @pytest.mark.slow

@@ -112,7 +112,6 @@ def test_its_bytes_count_among_those_of_the_head_and_it_is_scored_by_client():
     ("kind", "settings"),
     [
         ("lda", {"shrinkage": 0.3}),
-        ("lda", {"rule": "ledoit_wolf"}),
         ("ridge", {"strength": 1.0}),
         ("ncm", {}),
     ],
