@@ -231,6 +231,10 @@ def trains(words: list[str]) -> bool:
     return words[2:3] == ["--cfg"] and "--dry-run" not in words
 
 
+def has_rounds(words: list[str]) -> bool:
+    return trains(words) or words[2:3] == ["study"]
+
+
 PYTHON = {
     # Those with a mark are run by tests/test_readme.py.
     file: [
@@ -261,7 +265,7 @@ def ran(tmp_path_factory):
             code = "\n".join([before, *(b.text for b in found)])
             calls[file.name] = [["-c", code]]
     every = [
-        words + FEW_ROUNDS * trains(words)
+        words + FEW_ROUNDS * has_rounds(words)
         for found in calls.values()
         for words in found
     ]
@@ -301,6 +305,10 @@ def test_snippets_run_as_they_stand(name, ran):
 # A block of commands that an earlier one has, too, is run there.
 RUNNABLE = {tuple(commands(b)): b for b in reversed(SHELL) if b.runs and commands(b)}
 RUNNABLE.pop(("ggeur quickstart",))  # tests/test_readme.py runs it with all its seeds
+# The same study and its report, and other rows' `compare`, are run on other pages.
+RUNNABLE.pop(
+    next(c for c in RUNNABLE if c[0] == "ggeur study quickstart_study" and len(c) == 3)
+)
 
 
 @pytest.mark.slow

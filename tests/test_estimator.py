@@ -71,7 +71,7 @@ REPEATS = {"check_sample_weight_equivalence_on_dense_data"}
     ("method", "settings", "fails"),
     [
         ("auto", None, OF_WEIGHTS),
-        ("fedavg", None, OF_WEIGHTS),
+        ("fedavg", {"federate.total_round_num": 5}, OF_WEIGHTS),
         ("lda", None, REPEATS),
         ("lda", FIXED["lda"], set()),
         ("ridge", FIXED["ridge"], set()),
@@ -429,7 +429,7 @@ def test_one_holder_has_no_threshold_and_clients_have_one():
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "lda"])
 def test_clients_with_two_rows_each_are_told_what_to_do(method):
-    rows, labels, two_each = X[:120], y[:120], np.arange(120) // 2
+    rows, labels, two_each = X[:60], y[:60], np.arange(60) // 2
     with pytest.raises(StatisticsError, match="no client has 5 rows of any") as error:
         FederatedClassifier(method).fit(rows, labels, clients=two_each)
     said = str(error.value)
