@@ -70,7 +70,7 @@ def start_notes(
         notes += dict.fromkeys(withheld)  # calibration may repeat the statistics'
         rows, whole = set_rows(settings, held), whole_rows(settings, held)
         notes += [_rate_note(settings, held, rows, whole)]
-        notes.append(_device_note(settings))
+        notes += _device_notes(settings, rows)
     return [note for note in notes if note]
 
 
@@ -166,18 +166,25 @@ def batched_because(settings: RunSettings) -> tuple[bool, str]:
     return not why, why
 
 
-def _device_note(settings: RunSettings) -> str:
-    """What a GPU changes in the numbers of a run, or ""."""
-    role = settings.role
-    is_head = role.task.model.other is None
-    draws = settings.rounds and settings.demands.steps
-    if role.training.device.type == "cpu" or not (is_head and draws):
-        return ""
-    return (
-        "the GPU draws the augmented sets: their noise is other than a CPU's, and "
-        "repeats on the same kind of GPU with the same release of torch "
-        f"({torch.__version__})"
-    )
+def _device_notes(settings: RunSettings, rows: np.ndarray) -> list[str]:
+    """What a GPU changes in the numbers of a run, and whether it pays."""
+    task, training = settings.role.task, settings.role.training
+    is_head = task.model.other is None
+    if training.device.type == "cpu" or not settings.rounds or not is_head:
+        return []
+    units = task.model.hidden or task.num_classes
+    flops = 4.0 * training.batch_size * task.dim * units
+    steps = [training.batches(n) for n in rows.tolist()]
+    drawn = settings.role.of(RoundSettings).sample_client_num / max(1, len(steps))
+    at_once, _ = batched_because(settings)
+    notes = [advice.gpu_note(steps, settings.rounds, flops, at_once, min(1.0, drawn))]
+    if settings.demands.steps:
+        notes.append(
+            "the GPU draws the augmented sets: their noise is other than a CPU's, and "
+            "repeats on the same kind of GPU with the same release of torch "
+            f"({torch.__version__})"
+        )
+    return notes
 
 
 _LIFTED = (

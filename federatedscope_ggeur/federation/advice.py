@@ -226,3 +226,42 @@ def rate_note(
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
+
+
+#: Seconds of one step: its launches, and floating-point operations in a second. As
+#: measured beside an H200: on one CPU thread; on the GPU for one client, and at once.
+_CPU_STEP, _CPU_FLOPS = 20e-6, 25e9
+_GPU_STEP, _GPU_BATCHED_STEP = 250e-6, 20e-6
+#: Seconds that a GPU costs a run, and each round.
+_GPU_BEGINS, _GPU_ROUND = 1.5, 0.02
+
+
+def gpu_note(
+    steps: Sequence[int], rounds: int, flops: float, batched: bool, share: float = 1.0
+) -> str:
+    """A note if heads are expected to train faster on one CPU thread than on a GPU.
+
+    Parameters
+    ----------
+    steps : sequence of int
+        The mini-batches of a round, for each client.
+    rounds : int
+    flops : float
+        The floating-point operations of one mini-batch.
+    batched : bool
+        Whether all clients of a round train at once.
+    share : float
+        The share of clients that is drawn in a round.
+    """
+    if not rounds or not any(steps):
+        return ""
+    each = sum(steps) * share
+    cpu = rounds * each * (_CPU_STEP + flops / _CPU_FLOPS)
+    gpu = max(steps) * _GPU_BATCHED_STEP if batched else each * _GPU_STEP
+    gpu = _GPU_BEGINS + rounds * (gpu + _GPU_ROUND)
+    if gpu <= cpu:
+        return ""
+    return (
+        f"a GPU is expected to train these heads in about {gpu:.2g} s, one CPU thread "
+        f"in {cpu:.2g} s; for these heads leave {setting('use_gpu')} at False"
+    )

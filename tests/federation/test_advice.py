@@ -16,6 +16,7 @@ from federatedscope_ggeur.federation.advice import (
     better_threshold,
     descent_step,
     fewest_batches,
+    gpu_note,
     lacking_domains,
     rate_note,
     step2_note,
@@ -138,6 +139,19 @@ class TestRate:
         adam = TrainingSettings(OptimizerSettings("Adam", 1e-9))
         clipped = TrainingSettings(OptimizerSettings("SGD", 100.0), grad_clip=1.0)
         assert rate_note(adam, 10.0, 10, 10) == rate_note(clipped, 10.0, 10, 10) == ""
+
+
+def test_a_gpu_that_is_slower_is_told_with_both_times():
+    few = gpu_note([9] * 4, 20, 1e5, batched=True)
+    assert "use_gpu" in few
+    assert few.count(" s") >= 2
+    paper = {"flops": 4.0 * 64 * 512 * 100, "rounds": 100}
+    assert gpu_note([31_250] * 10, batched=True, **paper) == ""
+    assert gpu_note([31_250] * 10, batched=False, **paper) == ""
+    small = {"flops": 4.0 * 16 * 512 * 7, "rounds": 50}
+    assert gpu_note([4000] * 4, batched=True, **small) == ""
+    assert gpu_note([4000] * 4, batched=False, **small)
+    assert gpu_note([], 20, 1e5, batched=True) == ""
 
 
 # Who holds what: what is withheld, and the sizes of augmented sets beforehand.
