@@ -353,25 +353,30 @@ def test_another_form_than_that_of_the_settings_can_be_solved(kind):
 
 
 @pytest.mark.parametrize(
-    ("averages", "sent", "unsent", "told", "averaged", "absent"),
+    ("averages", "hidden", "sent", "unsent", "told", "averaged", "absent"),
     [
-        (True, 97, 0, 0, True, 0),
-        (True, 99, 0, 0, False, 0),
-        (True, 90, 1, 5, False, 5),
+        (True, 0, 97, 0, 0, True, 0),
+        (True, 0, 99, 0, 0, False, 0),
+        (True, 0, 90, 1, 5, False, 5),
         # Each client has too few rows of the class to tell.
-        (True, 90, 1, 0, False, 10),
-        (False, 90, 1, 0, False, 10),
-        (False, 90, 0, 0, False, 0),
+        (True, 0, 90, 1, 0, False, 10),
+        (False, 0, 90, 1, 0, False, 10),
+        (False, 0, 90, 0, 0, False, 0),
         # Nobody has rows of the class.
-        (False, 100, 1, 0, False, 0),
+        (False, 0, 100, 1, 0, False, 0),
+        # An MLP helps, however many rows are withheld, but knows the classes alone.
+        (True, 256, 100, 0, 0, True, 0),
+        (True, 256, 90, 1, 5, False, 5),
     ],
 )
-def test_heads_are_averaged_if_many_rows_are_withheld_of_classes_that_were_sent(
-    averages, sent, unsent, told, averaged, absent
+def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
+    averages, hidden, sent, unsent, told, averaged, absent
 ):
     form = CLOSED_FORMS["ncm"]()
     counts = [HitCounts(1, 100, torch.zeros(1), 0, sent, told)]
-    choice = end_or_train(Choice(form, {}, form), counts, {1: sent}, unsent, averages)
+    before = Choice(form, {}, form)
+    choice = end_or_train(before, counts, {1: sent}, unsent, averages, hidden)
+    assert (choice.start is None) == (hidden > 0)
     assert choice.details.get("averaged", False) == averaged
     assert choice.details["absent_rows"] == absent
     assert choice.ends == (not averaged and not absent)

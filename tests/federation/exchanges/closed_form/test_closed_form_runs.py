@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 )
 from federatedscope_ggeur.models import CLOSED_FORMS, Model
 from federatedscope_ggeur.models.closed_forms import temperatures
+from federatedscope_ggeur.models.heads import MixtureHead, MLPHead
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import (
     Kept,
@@ -179,12 +180,21 @@ def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
 
 
 @pytest.mark.slow
-def test_the_head_that_is_left_may_be_the_mean_of_both(config):
+@pytest.mark.parametrize(
+    ("by", "trained", "transform"),
+    [("columns", MLPHead, []), ("withheld", MixtureHead, ["lift"])],
+)
+def test_the_head_that_is_left_may_be_the_mean_of_both(by, trained, transform, config):
+    """Rows of few columns get an MLP, from random weights, on clients' own rows."""
     average = [*KINDS["auto"], *START, "ggeur.keep", "average", *IID, *FEW]
-    results = run(config(*average))
-    assert results.final.kept == Kept("average", "withheld", None, None)
+    results = run(config(*average, "ggeur.steps", [1], "data.transform", transform))
+    assert results.final.kept == Kept("average", by, None, None)
     assert results.final.calibrated_by is None
     assert "kept: the mean of the probabilities of both heads" in results_table(results)
+    assert type(results.model.trained) is trained
+    start = results.round0.closed_form.details["start"]["closed_form"]
+    assert start == ("none" if by == "columns" else "lda")
+    assert (results.round0.geometry_bytes_down > 0) == (by == "withheld")
     rows = torch.randn(20, results.model.in_features)
     parts = [results.model.one_shot, results.model.trained]
     mean = torch.stack([part(rows).softmax(dim=1) for part in parts]).mean(dim=0)
