@@ -41,17 +41,14 @@ class AverageHead(Model):
 
     fixed_size = False
 
-    trained: MixtureHead | MLPHead
-
     def __init__(self, in_features: int, num_classes: int, hidden: int = 0):
         super().__init__(in_features, num_classes)
         self.hidden = hidden
         self.share = nn.Parameter(torch.ones(1))
         self.one_shot = MixtureHead(in_features, num_classes)
+        self.trained: MixtureHead | MLPHead = MixtureHead(in_features, num_classes)
         if hidden:
             self.trained = MLPHead(in_features, num_classes, hidden)
-        else:
-            self.trained = MixtureHead(in_features, num_classes)
         self.reset()
 
     def alone(
@@ -68,6 +65,7 @@ class AverageHead(Model):
             model.trained = head
             model.share.data.zero_()
         else:
+            assert isinstance(head, MixtureHead), "a one-shot head has no hidden layer"
             model.one_shot = head
         return model
 

@@ -787,6 +787,7 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     if absent_rows(round0):
         return Kept("trained", "absent", before, after)
     if averaged:
-        by = "columns" if details.get("hidden_units") else "withheld"
-        return Kept("average", by, before, after)
+        if details.get("hidden_units"):
+            return Kept("average", "columns", before, after)
+        return Kept("average", "withheld", before, after)
     return Kept("closed_form", details.get("chosen_by", "default"), before, after)
