@@ -51,7 +51,7 @@ class Leading:
 
     Parameters
     ----------
-    federation : callable (dismiss) -> DistributedRun
+    federation : DistributedRun
     send : callable (kind, client numbers, parts, round)
         Sends a message.
     deadlines : mapping from name to seconds
@@ -72,15 +72,15 @@ class Leading:
 
     def __init__(
         self,
-        federation: Callable[[Callable[[int, str], None]], DistributedRun],
+        federation: DistributedRun,
         send: Callable[[str, Sequence[int], tuple[bytes, ...], int], None],
         deadlines: Mapping[str, float],
         begin: Callable[[], None],
         hub: Connections | None = None,
         clock: Callable[[], float] = now,
     ):
-        self.federation = federation(self.dismiss)
-        self._members = self.federation.membership
+        self.federation, self._members = federation, federation.membership
+        federation.dismiss = self.dismiss
         self._send, self._begin, self._hub = send, begin, hub
         self._clock, self._join_seconds = clock, deadlines["join"]
         self._join_until: float | None = None
@@ -347,7 +347,7 @@ class Leader:
     ----------
     cfg : CfgNode
         The server's settings.
-    federation : callable (dismiss) -> DistributedRun
+    federation : DistributedRun
     hub : Connections
     write : callable (DistributedRun) -> str
         Writes the results of the finished run; returns their table.
@@ -363,7 +363,7 @@ class Leader:
     def __init__(
         self,
         cfg,
-        federation: Callable[[Callable[[int, str], None]], DistributedRun],
+        federation: DistributedRun,
         hub: Connections,
         write: Callable[[DistributedRun], str] = lambda one: one.write("finished"),
         clock: Callable[[], float] = now,
