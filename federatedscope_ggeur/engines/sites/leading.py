@@ -32,6 +32,11 @@ def failed(reason: str, state: int = 0) -> Envelope:
     return Envelope(FAILED, state, (reason.encode(),))
 
 
+def reason_of(parts: Sequence[bytes]) -> str:
+    """The reason in such a message, on one line: nobody writes lines of a log."""
+    return " ".join(b"".join(parts)[:1000].decode(errors="replace").split())
+
+
 #: Takes a client's message: its number, the round, the parts.
 Handler = Callable[[int, int, Sequence[bytes]], None]
 
@@ -158,10 +163,8 @@ class Leading:
 
     def fail(self, number: int, state: int, parts: Sequence[bytes]) -> None:
         """Take a client's message that says why it stops."""
-        reason = b"".join(parts)[:1000].decode(errors="replace")
-        # On one line, so that nobody writes lines of its own into the log. The log
-        # names the client already.
-        reason = " ".join(reason.split()).removeprefix(f"client {number}: ")
+        # The log names the client already.
+        reason = reason_of(parts).removeprefix(f"client {number}: ")
         self.lose(number, reason, may_return=False)
         self.dismiss(number, "this client has said that it stops")
 

@@ -39,7 +39,7 @@ from federatedscope_ggeur.printable import get_logger
 from . import store
 from .content import ends_file, packed, unpacked
 from .keys import Identity, PinnedKeys
-from .leading import FAILED, FINISH, JOIN, failed
+from .leading import FAILED, FINISH, JOIN, failed, reason_of
 from .roles import role_config, transport_settings
 from .sealed import Channel, Context, greeting, largest_file, read_greeting
 from .server import AT_WORK, ENGINE, check_folder_run, quiet
@@ -334,9 +334,8 @@ class FolderSite:
 
     def _refusal(self, envelope: Envelope) -> str:
         """The reason of the server, which goes on without this site."""
-        reason = b"".join(envelope.parts)[:1000].decode(errors="replace")
         self._leaves.cut_off("failed")
-        return f"{self._met.server} says: {' '.join(reason.split())}"
+        return f"{self._met.server} says: {reason_of(envelope.parts)}"
 
     def _answer(self, asked: Envelope, known: Envelope | None) -> None:
         if asked.kind == FINISH:
