@@ -35,7 +35,6 @@ def join(arguments: Sequence[str]) -> int:
         help="without --folder: forget what this site answered in a run that it has "
         "not finished; the federation begins another one",
     )
-    parser.set_defaults(settings=[])
     return _run_side(parser, arguments, serves=False)
 
 
@@ -121,7 +120,7 @@ def _run_side(
 ) -> int:
     """Make a side's key, or run the side, by a shared folder or over streams."""
     options = parser.parse_intermixed_args(arguments)
-    if options.folder and options.settings:
+    if serves and options.folder and options.settings:
         parser.error("with --folder, all settings are in the file")
     beside = Path(options.cfg).parent if options.cfg else Path()
     options.keys = Path(options.keys or beside / "keys").absolute()
@@ -194,8 +193,8 @@ def _by_streams(options: argparse.Namespace, serves: bool) -> None:
     from .roles import role_config
 
     note_start([PROGRAM])  # before this process changes to the folder of the file
-    role = "server" if serves else "client"
-    cfg = role_config(options.cfg, role, overrides=options.settings)
+    role, settings = ("server", options.settings) if serves else ("client", ())
+    cfg = role_config(options.cfg, role, overrides=settings)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with shown_on_console(options.log_level or cfg.verbose > 0):
         if serves:
