@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,8 +35,8 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config  # noqa: E402
 from federatedscope_ggeur.engines.run import Run  # noqa: E402
 from federatedscope_ggeur.engines.sites.transport import (  # noqa: E402
     Envelope,
-    Link,
     TransportSettings,
+    open_link,
 )
 from federatedscope_ggeur.errors import GGEURError  # noqa: E402
 from federatedscope_ggeur.federation.wire.handshake import (  # noqa: E402
@@ -131,7 +131,10 @@ class Liar:
 
     def _flood(self, number: int, join: Envelope, settings: TransportSettings) -> None:
         address = f"127.0.0.1:{self._port}"
-        with suppress(GGEURError), Link(address, number, join, settings) as link:
+        with (
+            suppress(GGEURError),
+            closing(open_link(address, number, join, settings)) as link,
+        ):
             for state in range(self._random.randint(0, 1000)):
                 link.send(Envelope("metrics", state, (b"junk",)))
             link.receive(self._random.random())

@@ -85,12 +85,10 @@ def _lead(grid: Grid, cfg) -> None:
     goes_on, security = bool(cfg.federate.restore_from), transport.security
     hub = GridHub(grid, transport.max_message, goes_on, security)
 
-    def federation(dismiss) -> DistributedRun:
-        data, proven = server_data(cfg), security.secret() is not None
-        return DistributedRun(cfg, data, dismiss, "flower", folder, proven, _to_go_on)
-
     with run_files(cfg, "server") as (folder, watch):
         logger.info("run folder: %s", folder)
+        data, proven = server_data(cfg), security.secret() is not None
+        federation = DistributedRun(cfg, data, "flower", folder, proven, _to_go_on)
         leader = Leader(cfg, federation, hub)
         watch.describe = leader.leading.status
         logger.debug("%s", leader.lead())

@@ -176,21 +176,17 @@ class GGEURServer(FSServer):
                 kwargs["host"], kwargs["port"], self.client_num, config
             )
             hub = self.comm_manager.hub
-
-        def federation(dismiss) -> DistributedRun:
-            return DistributedRun(
-                config,
-                None if data is None else data.known,
-                dismiss,
-                engine=f"federatedscope {self.mode}",
-                folder=config.outdir,
-                proven=hub is None or bool(config.ggeur.join_secret),
-            )
-
-        self._leading = Leading(
-            federation, self._send, config.ggeur.deadline, self._begin, hub
+        self.federation = DistributedRun(
+            config,
+            None if data is None else data.known,
+            engine=f"federatedscope {self.mode}",
+            folder=config.outdir,
+            proven=hub is None or bool(config.ggeur.join_secret),
         )
-        self.federation, self.driver = self._leading.federation, self._leading.driver
+        self._leading = Leading(
+            self.federation, self._send, config.ggeur.deadline, self._begin, hub
+        )
+        self.driver = self._leading.driver
         if hub is not None:
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
 

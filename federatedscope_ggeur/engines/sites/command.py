@@ -35,13 +35,7 @@ def join(arguments: Sequence[str]) -> int:
         help="without --folder: forget what this site answered in a run that it has "
         "not finished; the federation begins another one",
     )
-    options = parser.parse_args(arguments)
-    if options.new:
-        return _make_keys(options, "the person who leads the federation")
-    _require_cfg(parser, options)
-    if options.folder:
-        return _by_folder(options, serves=False)
-    return _start(options, "client", new_run=options.new_run)
+    return _run_side(parser, arguments, serves=False)
 
 
 def serve(arguments: Sequence[str]) -> int:
@@ -51,15 +45,7 @@ def serve(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "settings", nargs="*", metavar="KEY VALUE", help="override settings of the file"
     )
-    options = parser.parse_intermixed_args(arguments)
-    if options.folder and options.settings:
-        parser.error("with --folder, all settings are in the file")
-    if options.new:
-        return _make_keys(options, "each site")
-    _require_cfg(parser, options)
-    if options.folder:
-        return _by_folder(options, serves=True)
-    return _start(options, "server", options.settings)
+    return _run_side(parser, arguments, serves=True)
 
 
 def healthy(arguments: Sequence[str]) -> int:
@@ -129,30 +115,39 @@ def _side_parser(name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _require_cfg(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    if not options.cfg:
-        parser.error("--cfg is needed")
-
-
-def _keys(options: argparse.Namespace) -> Path:
+def _run_side(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], serves: bool
+) -> int:
+    """Make a side's key, or run the side, by a shared folder or over streams."""
+    options = parser.parse_intermixed_args(arguments)
+    if serves and options.folder and options.settings:
+        parser.error("with --folder, all settings are in the file")
     beside = Path(options.cfg).parent if options.cfg else Path()
-    return Path(options.keys or beside / "keys").absolute()
+    options.keys = Path(options.keys or beside / "keys").absolute()
+    if options.new:
+        _make_keys(options, serves)
+    elif not options.cfg:
+        parser.error("--cfg is needed")
+    elif options.folder:
+        _by_folder(options, serves)
+    else:
+        _by_streams(options, serves)
+    return 0
 
 
-def _make_keys(options: argparse.Namespace, other: str) -> int:
+def _make_keys(options: argparse.Namespace, serves: bool) -> None:
     from .keys import KNOWN, make_identity
     from .transport.certificates import require_cryptography
 
     require_cryptography()
-    keys = _keys(options)
-    own = make_identity(keys, options.new)
+    own, keys = make_identity(options.keys, options.new), options.keys
+    other = "each site" if serves else "the person who leads the federation"
     say(f"the key is in {keys}; keep this folder to yourself, and out of backups")
     say(f"give {other} this line, and add the line of the other side to {KNOWN} there:")
     say(own.line)
-    return 0
 
 
-def _by_folder(options: argparse.Namespace, serves: bool) -> int:
+def _by_folder(options: argparse.Namespace, serves: bool) -> None:
     """Run this side over a shared folder, and print what comes next."""
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
@@ -164,8 +159,8 @@ def _by_folder(options: argparse.Namespace, serves: bool) -> int:
 
     require_cryptography()
     # Before this process changes to the folder of the YAML file.
-    shared, keys = Path(options.folder).absolute(), _keys(options)
-    path = str(Path(options.cfg).absolute())
+    path, shared = str(Path(options.cfg).absolute()), Path(options.folder).absolute()
+    keys = options.keys
     own = read_identity(
         keys, "ggeur serve --new" if serves else "ggeur join --new NAME"
     )
@@ -176,7 +171,6 @@ def _by_folder(options: argparse.Namespace, serves: bool) -> int:
             say(lead(path, shared, keys, own, options.once))
         else:
             say(take_part(path, shared, keys, own, options.once, options.again))
-    return 0
 
 
 def _compare(known: Any, yes: bool) -> None:
@@ -190,12 +184,7 @@ def _compare(known: Any, yes: bool) -> None:
             say("then nothing is exchanged with that side")
 
 
-def _start(
-    options: argparse.Namespace,
-    role: str,
-    settings: Sequence[str] = (),
-    new_run: bool = False,
-) -> int:
+def _by_streams(options: argparse.Namespace, serves: bool) -> None:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
 
@@ -204,14 +193,14 @@ def _start(
     from .roles import role_config
 
     note_start([PROGRAM])  # before this process changes to the folder of the file
+    role, settings = ("server", options.settings) if serves else ("client", ())
     cfg = role_config(options.cfg, role, overrides=settings)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with shown_on_console(options.log_level or cfg.verbose > 0):
-        if role == "server":
+        if serves:
             print(lead(cfg))
         else:
-            say(take_part(cfg, new_run))
-    return 0
+            say(take_part(cfg, options.new_run))
 
 
 def check(arguments: Sequence[str]) -> int:

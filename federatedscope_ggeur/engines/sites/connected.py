@@ -60,10 +60,8 @@ def lead(cfg) -> str:
     settings, clients = transport_settings(cfg), int(cfg.federate.client_num)
     hub = Hub(host, port, clients, settings, PLAIN)
 
-    def federation(dismiss) -> DistributedRun:
-        return DistributedRun(cfg, data, dismiss, ENGINE, folder, proven)
-
     with run_files(cfg, "server") as (folder, watch):
+        federation = DistributedRun(cfg, data, ENGINE, folder, proven)
         leader = Leader(cfg, federation, hub)
         watch.describe = leader.leading.status
         logger.info("listening on %s:%d", host, hub.port)

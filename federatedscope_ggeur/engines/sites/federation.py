@@ -58,7 +58,6 @@ class DistributedRun:
     cfg : config
     data : ServerData or None
         The server's data. None if it has none: then clients tell the necessary facts.
-    dismiss : callable (client number, reason)
     engine : str
         The name of the engine in results.
     folder : path
@@ -78,20 +77,23 @@ class DistributedRun:
     history : History
     is_begun : bool
         Whether `start` has finished.
+    dismiss : callable (client number, reason)
+        Ends a client's connection; `Leading` sets it.
     """
+
+    dismiss: Callable[[int, str], None]
 
     def __init__(
         self,
         cfg,
         data: ServerData | None,
-        dismiss: Callable[[int, str], None],
         engine: str,
         folder: str | Path,
         proven: bool,
         go_on: Callable[[Path], str] = run.command_to_go_on,
         store: Path | None = None,
     ):
-        self._cfg, self._data, self._dismiss = cfg, data, dismiss
+        self._cfg, self._data = cfg, data
         self._engine, self._folder, self._go_on = engine, Path(folder), go_on
         self._store = store
         self.is_begun = False
@@ -130,7 +132,7 @@ class DistributedRun:
             settings = replace(settings, role=replace(settings.role, task=task))
         rows = data.rows if data is not None else {}
         self.coordinator, progress = server_side(
-            domains, settings, handshake, rows, members, self._dismiss
+            domains, settings, handshake, rows, members, self.dismiss
         )
         self.coordinator.folder = self._folder if self._folder.is_dir() else None
         self.coordinator.store = self._store

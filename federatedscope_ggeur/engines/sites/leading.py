@@ -32,6 +32,11 @@ def failed(reason: str, state: int = 0) -> Envelope:
     return Envelope(FAILED, state, (reason.encode(),))
 
 
+def reason_of(parts: Sequence[bytes]) -> str:
+    """The reason in such a message, on one line: nobody writes lines of a log."""
+    return " ".join(b"".join(parts)[:1000].decode(errors="replace").split())
+
+
 #: Takes a client's message: its number, the round, the parts.
 Handler = Callable[[int, int, Sequence[bytes]], None]
 
@@ -51,7 +56,7 @@ class Leading:
 
     Parameters
     ----------
-    federation : callable (dismiss) -> DistributedRun
+    federation : DistributedRun
     send : callable (kind, client numbers, parts, round)
         Sends a message.
     deadlines : mapping from name to seconds
@@ -72,15 +77,15 @@ class Leading:
 
     def __init__(
         self,
-        federation: Callable[[Callable[[int, str], None]], DistributedRun],
+        federation: DistributedRun,
         send: Callable[[str, Sequence[int], tuple[bytes, ...], int], None],
         deadlines: Mapping[str, float],
         begin: Callable[[], None],
         hub: Connections | None = None,
         clock: Callable[[], float] = now,
     ):
-        self.federation = federation(self.dismiss)
-        self._members = self.federation.membership
+        self.federation, self._members = federation, federation.membership
+        federation.dismiss = self.dismiss
         self._send, self._begin, self._hub = send, begin, hub
         self._clock, self._join_seconds = clock, deadlines["join"]
         self._join_until: float | None = None
@@ -158,10 +163,8 @@ class Leading:
 
     def fail(self, number: int, state: int, parts: Sequence[bytes]) -> None:
         """Take a client's message that says why it stops."""
-        reason = b"".join(parts)[:1000].decode(errors="replace")
-        # On one line, so that nobody writes lines of its own into the log. The log
-        # names the client already.
-        reason = " ".join(reason.split()).removeprefix(f"client {number}: ")
+        # The log names the client already.
+        reason = reason_of(parts).removeprefix(f"client {number}: ")
         self.lose(number, reason, may_return=False)
         self.dismiss(number, "this client has said that it stops")
 
@@ -347,7 +350,7 @@ class Leader:
     ----------
     cfg : CfgNode
         The server's settings.
-    federation : callable (dismiss) -> DistributedRun
+    federation : DistributedRun
     hub : Connections
     write : callable (DistributedRun) -> str
         Writes the results of the finished run; returns their table.
@@ -363,7 +366,7 @@ class Leader:
     def __init__(
         self,
         cfg,
-        federation: Callable[[Callable[[int, str], None]], DistributedRun],
+        federation: DistributedRun,
         hub: Connections,
         write: Callable[[DistributedRun], str] = lambda one: one.write("finished"),
         clock: Callable[[], float] = now,

@@ -2,36 +2,21 @@
 
 from federatedscope_ggeur.extras import Command, Manifest
 
-_COMMAND = f"{__package__}.command"
+
+def _command(does: str, takes: str = "--cfg FILE", module: str = "command") -> Command:
+    return Command(f"{__package__}.{module}", takes, does, "real sites")
+
 
 MANIFEST = Manifest(
     {
-        "certificates": Command(
-            f"{__package__}.site_files",
-            "FILE",
+        "certificates": _command(
             "make a folder for each site: settings, TLS certificate, token",
-            "real sites",
+            "FILE",
+            "site_files",
         ),
-        "check": Command(
-            _COMMAND,
-            "--cfg FILE",
-            "find problems that would keep a site from joining",
-            "real sites",
-        ),
-        "serve": Command(
-            _COMMAND, "--cfg FILE", "lead a federation of real sites", "real sites"
-        ),
-        "join": Command(
-            _COMMAND,
-            "--cfg FILE",
-            "take part in a federation, as one site",
-            "real sites",
-        ),
-        "healthy": Command(
-            _COMMAND,
-            "--cfg FILE",
-            "exit with status 0 if serve or join is running",
-            "real sites",
-        ),
+        "check": _command("find problems that would keep a site from joining"),
+        "serve": _command("lead a federation of real sites"),
+        "join": _command("take part in a federation, as one site"),
+        "healthy": _command("exit with status 0 if serve or join is running"),
     }
 )

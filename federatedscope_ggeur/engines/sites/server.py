@@ -100,13 +100,8 @@ class FolderServer:
         settings = transport_settings(cfg)
         self._hub = FolderHub(self._shared, self._store, own, self._known, settings)
         data, self._entries = server_data(cfg), 0
-
-        def federation(dismiss) -> DistributedRun:
-            place = self._store.folder
-            return DistributedRun(
-                cfg, data, dismiss, ENGINE, self.folder, True, store=place
-            )
-
+        place = self._store.folder
+        federation = DistributedRun(cfg, data, ENGINE, self.folder, True, store=place)
         self._leader = Leader(
             cfg,
             federation,

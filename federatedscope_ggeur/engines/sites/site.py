@@ -39,7 +39,7 @@ from federatedscope_ggeur.printable import get_logger
 from . import store
 from .content import ends_file, packed, unpacked
 from .keys import Identity, PinnedKeys
-from .leading import FAILED, FINISH, JOIN, failed
+from .leading import FAILED, FINISH, JOIN, failed, reason_of
 from .roles import role_config, transport_settings
 from .sealed import Channel, Context, greeting, largest_file, read_greeting
 from .server import AT_WORK, ENGINE, check_folder_run, quiet
@@ -152,24 +152,12 @@ class Meeting:
         Raises
         ------
         ConfigError
-            The errors of `known_store`, or the store cannot be written.
+            The store is missing or broken, or it is of another run in this folder. Or
+            it cannot be written.
         """
         assert self.greeting is not None, "the server has greeted this site"
-        run, shared = self.greeting.run, self.shared.root
-        return self.known_store() or store.Store.make(
-            self.keys / store.run_folder(run), run, shared
-        )
-
-    def known_store(self) -> store.Store | None:
-        """The store of the run; None if the site has not written anything.
-
-        Raises
-        ------
-        ConfigError
-            The store is missing or broken, or it is of another run in this folder.
-        """
-        assert self.greeting is not None, "the server has greeted this site"
-        shared, folder = self.shared, self.keys / store.run_folder(self.greeting.run)
+        shared, run = self.shared, self.greeting.run
+        folder = self.keys / store.run_folder(run)
         if (folder / store.RUN).exists():
             return store.Store(folder)
         if (earlier := store.Store.of_folder(self.keys, shared.root)) is not None:
@@ -180,7 +168,7 @@ class Meeting:
             )
         first = shared.name(store.FROM, self.own.name, 1)
         shared.refuse_later(first, largest_file(0), self.own.key, folder)
-        return None
+        return store.Store.make(folder, run, shared.root)
 
 
 class FolderSite:
@@ -346,9 +334,8 @@ class FolderSite:
 
     def _refusal(self, envelope: Envelope) -> str:
         """The reason of the server, which goes on without this site."""
-        reason = b"".join(envelope.parts)[:1000].decode(errors="replace")
         self._leaves.cut_off("failed")
-        return f"{self._met.server} says: {' '.join(reason.split())}"
+        return f"{self._met.server} says: {reason_of(envelope.parts)}"
 
     def _answer(self, asked: Envelope, known: Envelope | None) -> None:
         if asked.kind == FINISH:

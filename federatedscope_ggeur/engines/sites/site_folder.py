@@ -54,7 +54,7 @@ from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE, logging_
 from .. import workers
 from .content import UNLIMITED, packed, unpacked
 from .keys import private_folder, unusable
-from .leading import FAILED, FINISH, JOIN, STOPPED
+from .leading import FAILED, FINISH, JOIN, STOPPED, reason_of
 from .roles import site_data, transport_settings
 from .transport import Envelope, HubClosed
 from .watch import Watch
@@ -547,7 +547,7 @@ class ResumedSite:
         answers = []
         for one in asked:
             if one.kind == FAILED:
-                reason = b"".join(one.parts)[:1000].decode(errors="replace")
+                reason = reason_of(one.parts)
                 logger.warning("client %d: the server says: %s", number, reason)
                 leaves.cut_off("failed")
             elif one.kind == FINISH:

@@ -123,14 +123,10 @@ def lead(config, settings, wire, tmp_path):
 
     def go(*more, proven=False) -> DistributedRun:
         cfg = load_config(config(*settings, *more), SERVER, on_fs=True)
-
-        def federation(dismiss) -> DistributedRun:
-            about = "a test", tmp_path, proven, lambda path: f"a test, {path}"
-            return DistributedRun(cfg, None, dismiss, *about)
-
-        leader = leading.Leader(cfg, federation, wire)
-        leader.lead()
-        return leader.leading.federation
+        about = "a test", tmp_path, proven, lambda path: f"a test, {path}"
+        federation = DistributedRun(cfg, None, *about)
+        leading.Leader(cfg, federation, wire).lead()
+        return federation
 
     return go
 

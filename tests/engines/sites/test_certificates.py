@@ -13,7 +13,12 @@ from own_process import PATIENCE
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.sites.roles import release_text
-from federatedscope_ggeur.engines.sites.transport import Envelope, Hub, Link, Security
+from federatedscope_ggeur.engines.sites.transport import (
+    Envelope,
+    Hub,
+    Security,
+    open_link,
+)
 from federatedscope_ggeur.engines.sites.transport.settings import TransportSettings
 
 PLAN = """\
@@ -54,7 +59,7 @@ def test_a_site_joins_by_what_its_folder_holds(folders):
             how = TransportSettings(security=own, **settings)
             for host in ("localhost", "127.0.0.1"):
                 address, join = f"{host}:{hub.port}", Envelope("join_in")
-                with closing(Link(address, number, join, how)):
+                with closing(open_link(address, number, join, how)):
                     assert hub.receive(PATIENCE).number == number
                 assert hub.receive(PATIENCE).envelope is None
 

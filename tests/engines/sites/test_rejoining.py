@@ -13,9 +13,9 @@ from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
     Envelope,
     Hub,
-    Link,
     Refused,
     link,
+    open_link,
 )
 from federatedscope_ggeur.engines.sites.transport.settings import TransportSettings
 from federatedscope_ggeur.errors import GGEURError
@@ -79,9 +79,9 @@ def join(monkeypatch):
     def go(server, first=None) -> int:
         one = link.SiteLink("127.0.0.1:1", TransportSettings(2**20), 600.0)
         if first is not None:
-            monkeypatch.setattr(link, "Link", first)
+            monkeypatch.setattr(link, "open_link", first)
             one.join(1, Envelope("join_in"))
-        monkeypatch.setattr(link, "Link", server)
+        monkeypatch.setattr(link, "open_link", server)
         one.join(1, Envelope("join_in"))
         return server.tries
 
@@ -138,7 +138,7 @@ def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(alive):
 def test_signs_of_life_of_a_real_server_end_the_silence():
     settings = TransportSettings(2**20, keepalive=0.1)
     with closing(Hub("127.0.0.1", 0, 1, settings)) as hub:
-        one = Link(f"127.0.0.1:{hub.port}", 1, Envelope("join_in"), settings)
+        one = open_link(f"127.0.0.1:{hub.port}", 1, Envelope("join_in"), settings)
         ended, before, until = 0, 0.0, time.monotonic() + 300
         while ended < 3 and time.monotonic() < until:
             assert one.receive(0.02) is None

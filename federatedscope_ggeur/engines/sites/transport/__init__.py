@@ -6,7 +6,7 @@ unpickles.
 
 from .frames import Envelope
 from .hub import BROKEN, Event, Hub
-from .link import Link
+from .link import Link, open_link
 from .security import Security, check_token, make_token
 from .settings import TransportSettings
 from .streams import ALREADY_JOINED, ConnectionLost, HubClosed, Refused, StreamEnded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import chain
 from queue import Empty, Queue  # SimpleQueue.get(timeout=0.0) may hang before 3.11
 from typing import Any
@@ -39,8 +39,14 @@ _GOOD = 60.0
 LIMIT = 20
 
 
-class Link:
-    """A client's stream to the server. Making it joins; the server may start later.
+def open_link(
+    address: str,
+    number: int,
+    join: Envelope,
+    settings: TransportSettings,
+    again: bool = False,
+) -> Link:
+    """Join the server, which may start later.
 
     Parameters
     ----------
@@ -68,122 +74,40 @@ class Link:
     MessageError
         A server would refuse the join message.
     """
-
-    def __init__(
-        self,
-        address: str,
-        number: int,
-        join: Envelope,
-        settings: TransportSettings,
-        again: bool = False,
-    ):
-        self._settings, self._again = settings, again
-        who = Introduction(number, settings.security.token())
-        self._channel = open_channel(address, settings)
-        try:
-            self._call = self._join(address, join, who)
-        except BaseException:
-            self._channel.close()
-            raise
-
-    def receive(self, timeout: float | None = None) -> Envelope | None:
-        """Wait for the next message; None after `timeout` seconds.
-
-        Raises
-        ------
-        ConnectionLost
-            The connection to the server broke, or this link is closed.
-        Refused
-            The server ended this client's stream.
-        HubClosed
-            The server closed in the ordinary way.
-        """
-        return self._call.receive(timeout)
-
-    @property
-    def silence(self) -> float:
-        """The seconds since the server's last message."""
-        return time.monotonic() - self._call.heard
-
-    def send(self, envelope: Envelope) -> None:
-        """Queue `envelope`. Messages go out in the order in which they were queued.
-
-        Raises
-        ------
-        ConnectionLost, Refused, HubClosed
-            The stream has ended; see `receive`.
-        MessageError
-            The message is larger than `max_message`.
-        """
-        frames = to_frames(envelope, self._settings)
-        if self._call.end is not None:
-            raise self._call.end
-        self._call.send(frames)
-
-    def close(self, grace: float = 10.0) -> None:
-        """Send queued messages for at most `grace` seconds, then end the stream.
-
-        Messages that `receive` has not returned are lost.
-        """
-        self._call.close(grace)
-        self._channel.close()
-
-    def _join(self, address: str, join: Envelope, who: Introduction) -> _Call:
-        within = self._settings.join_deadline
+    who = Introduction(number, settings.security.token())
+    within = settings.join_deadline
+    with ExitStack() as on_failure:
+        channel = open_channel(address, settings)
+        on_failure.callback(channel.close)
         deadline, pause = time.monotonic() + within, _FIRST_PAUSE
         while True:
-            first = to_frames(join, self._settings, who)
-            call = _Call(self._channel, address, who.number, first, self._settings)
+            first = to_frames(join, settings, who)
+            link = Link(channel, address, number, first, settings)
             try:
-                if self._is_welcome(call, address, who.number, deadline):
-                    return call
+                if link.is_welcome(deadline, again):
+                    on_failure.pop_all()
+                    return link
                 problem = "no server answered"
             except streams.ConnectionLost as error:
-                if not call.may_be_tried_again:
+                if not link.may_be_tried_again:
                     raise
                 problem = error.reason
-            call.cancel()
+            link.cancel()
             if time.monotonic() + pause > deadline:
                 raise streams.ConnectionLost(
-                    f"client {who.number} could not join the server at {address} "
+                    f"client {number} could not join the server at {address} "
                     f"within {within:g} s: {problem}; check that the server runs, "
                     "distribute.server_host and distribute.server_port, and that TLS "
                     "(ggeur.tls) is set at both ends or at neither"
                 )
             time.sleep(pause)
             # A full server has a place again at any moment: no longer pauses for it.
-            if not call.found_no_place:
+            if not link.found_no_place:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _is_welcome(
-        self, call: _Call, address: str, number: int, deadline: float
-    ) -> bool:
-        """Wait for the server's first message; False if none comes in time.
 
-        Raises
-        ------
-        ConnectionLost
-            TLS fails. The message says why.
-        """
-        while (left := deadline - time.monotonic()) > 0:
-            if call.receive(min(left, _PROBE_AFTER)) is not None:
-                return True
-            if self._settings.http_proxy or self._again:
-                # The probe would not go through the proxy. Or TLS has worked before: a
-                # gateway that closes connections while the network is gone would look
-                # like wrong settings.
-                continue
-            problem = handshake_problem(address, self._settings.security)
-            if problem and call.receive(0.0) is None:
-                call.cancel()
-                raise streams.ConnectionLost(
-                    f"client {number} cannot talk to the server at {address}: {problem}"
-                )
-        return False
-
-
-class _Call:
-    """One gRPC call to the server, which is one stream until its end."""
+class Link:
+    """A client's stream to the server: one gRPC call. `open_link` makes it."""
 
     def __init__(
         self,
@@ -193,11 +117,12 @@ class _Call:
         first: Iterator[bytes],
         settings: TransportSettings,
     ):
-        self.end: streams.StreamEnded | None = None
+        self._end: streams.StreamEnded | None = None
         self.may_be_tried_again = self.found_no_place = self._closing = False
-        self.heard = time.monotonic()
+        self._heard = time.monotonic()
         self._grpc = require_grpc()
-        self._settings = settings
+        self._channel, self._settings = channel, settings
+        self._address, self._number = address, number
         self._where = f"the stream of client {number} to the server at {address}"
         self._outbox: Queue[Iterator[bytes] | None] = Queue()
         self._inbox: Queue[Envelope | None] = Queue()
@@ -211,10 +136,43 @@ class _Call:
         )
         self._reader.start()
 
-    def send(self, frames: Iterator[bytes]) -> None:
-        self._outbox.put(frames)
+    def is_welcome(self, deadline: float, again: bool) -> bool:
+        """Wait for the server's first message; False if none comes in time.
 
-    def receive(self, timeout: float | None) -> Envelope | None:
+        Raises
+        ------
+        ConnectionLost
+            TLS fails. The message says why.
+        """
+        while (left := deadline - time.monotonic()) > 0:
+            if self.receive(min(left, _PROBE_AFTER)) is not None:
+                return True
+            if self._settings.http_proxy or again:
+                # The probe would not go through the proxy. Or TLS has worked before: a
+                # gateway that closes connections while the network is gone would look
+                # like wrong settings.
+                continue
+            problem = handshake_problem(self._address, self._settings.security)
+            if problem and self.receive(0.0) is None:
+                self.cancel()
+                raise streams.ConnectionLost(
+                    f"client {self._number} cannot talk to the server at "
+                    f"{self._address}: {problem}"
+                )
+        return False
+
+    def receive(self, timeout: float | None = None) -> Envelope | None:
+        """Wait for the next message; None after `timeout` seconds.
+
+        Raises
+        ------
+        ConnectionLost
+            The connection to the server broke, or this link is closed.
+        Refused
+            The server ended this client's stream.
+        HubClosed
+            The server closed in the ordinary way.
+        """
         if timeout is not None:
             timeout = max(0.0, timeout)
         try:
@@ -223,39 +181,65 @@ class _Call:
             return None
         if envelope is None:
             self._inbox.put(None)
-            assert self.end is not None, "the reader has ended"
-            raise self.end
+            assert self._end is not None, "the reader has ended"
+            raise self._end
         self._unread.give(envelope.size)
         return envelope
 
-    def close(self, grace: float) -> None:
+    @property
+    def silence(self) -> float:
+        """The seconds since the server's last message."""
+        return time.monotonic() - self._heard
+
+    def send(self, envelope: Envelope) -> None:
+        """Queue `envelope`. Messages go out in the order in which they were queued.
+
+        Raises
+        ------
+        ConnectionLost, Refused, HubClosed
+            The stream has ended; see `receive`.
+        MessageError
+            The message is larger than `max_message`.
+        """
+        frames = to_frames(envelope, self._settings)
+        if self._end is not None:
+            raise self._end
+        self._outbox.put(frames)
+
+    def close(self, grace: float = 10.0) -> None:
+        """Send queued messages for at most `grace` seconds, then end the stream.
+
+        Messages that `receive` has not returned are lost.
+        """
         self._closing = True
         self._unread.lift()
         self._outbox.put(to_frames(Envelope(LEAVE), self._settings))
         self._outbox.put(None)
         self._reader.join(grace)
         self.cancel()
+        self._channel.close()
 
     def cancel(self) -> None:
+        """End the call at once, but not its channel."""
         self._call.cancel()
 
     def _read(self) -> None:
         try:
             while envelope := read_envelope(self._call, self._settings, "the server"):
-                self.heard = time.monotonic()
+                self._heard = time.monotonic()
                 if envelope.kind != ALIVE:
                     self._unread.take(envelope.size)
                     self._inbox.put(envelope)
-            self.end = streams.HubClosed(
+            self._end = streams.HubClosed(
                 self._reason() or "the server closed", self._where
             )
         except MessageError as error:
             self._call.cancel()
-            self.end = streams.ConnectionLost(str(error), self._where)
+            self._end = streams.ConnectionLost(str(error), self._where)
         except self._grpc.RpcError as error:
-            self.end = self._broken(error)
+            self._end = self._broken(error)
         if self._closing:
-            self.end = streams.ConnectionLost("closed by this client", self._where)
+            self._end = streams.ConnectionLost("closed by this client", self._where)
         self._outbox.put(None)
         self._inbox.put(None)
 
@@ -303,14 +287,16 @@ class SiteLink:
         self.link: Link | None = None
 
     def join(self, number: int, envelope: Envelope) -> None:
-        """Join, or join again, as client `number`. Raises the errors of `Link`."""
+        """Join, or join again, as client `number`. Raises the errors of `open_link`."""
         again = self.link is not None
         logger.info("client %d joins the server at %s", number, self._address)
         until = time.monotonic() + self._settings.join_deadline
         self.close()
         while True:
             try:
-                self.link = Link(self._address, number, envelope, self._settings, again)
+                self.link = open_link(
+                    self._address, number, envelope, self._settings, again
+                )
                 return
             except streams.Refused as error:
                 # The server notices a silent loss only after a while.

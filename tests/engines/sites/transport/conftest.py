@@ -16,6 +16,7 @@ from federatedscope_ggeur.engines.sites.transport import (
     Link,
     TransportSettings,
     certificates,
+    open_link,
 )
 from federatedscope_ggeur.engines.sites.transport.certificates import (
     make_authority,
@@ -58,7 +59,7 @@ def join():
             settings.setdefault("max_message", 2**24)
             settings.setdefault("join_deadline", PATIENCE)
             address = f"{host}:{hub.port}"
-            link = Link(address, number, message, TransportSettings(**settings))
+            link = open_link(address, number, message, TransportSettings(**settings))
             stack.callback(link.close, grace=1.0)
             return link
 

@@ -16,9 +16,9 @@ from federatedscope_ggeur.engines.sites.transport import (
     Envelope,
     Event,
     HubClosed,
-    Link,
     Refused,
     TransportSettings,
+    open_link,
 )
 from federatedscope_ggeur.errors import GGEURError
 
@@ -145,7 +145,7 @@ def test_a_link_with_unread_messages_closes(hub, joined, until):
     link = joined(hub, 1)
     for state in range(8):
         hub.send(1, Envelope("model_para", state, (bytes(8_000_000),)))
-    until(lambda: link._call._inbox.qsize())  # the link takes no more
+    until(lambda: link._inbox.qsize())  # the link takes no more
     link.close()
     assert hub.receive(PATIENCE) == Event(1, None, "the client closed its stream")
     assert "link reader" not in {thread.name for thread in threading.enumerate()}
@@ -175,7 +175,7 @@ CLIENT = """
 import sys
 from federatedscope_ggeur.engines.sites.transport import *
 settings = TransportSettings(2**20, keepalive=0.5)
-link = Link(sys.argv[1], 1, Envelope("join_in"), settings)
+link = open_link(sys.argv[1], 1, Envelope("join_in"), settings)
 """
 HUB = """
 from federatedscope_ggeur.engines.sites.transport import *
@@ -214,7 +214,7 @@ def test_a_client_that_vanishes_is_gone_and_may_come_back(make_hub, joined, sign
 def test_a_server_that_is_killed_is_noticed():
     with process(HUB + "hub.receive(); hub.receive()") as server:
         address = f"127.0.0.1:{server.stdout.readline().strip()}"
-        with closing(Link(address, 1, Envelope("join_in"), SETTINGS)) as link:
+        with closing(open_link(address, 1, Envelope("join_in"), SETTINGS)) as link:
             server.kill()
             with pytest.raises(ConnectionLost, match=address):
                 link.receive(PATIENCE)

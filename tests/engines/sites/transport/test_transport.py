@@ -16,9 +16,9 @@ from federatedscope_ggeur.engines.sites.transport import (
     Envelope,
     Event,
     Hub,
-    Link,
     Refused,
     TransportSettings,
+    open_link,
     settings,
 )
 from federatedscope_ggeur.errors import ConfigError, MessageError
@@ -50,7 +50,7 @@ def test_a_client_may_start_before_its_server(make_hub):
     found = []
 
     def start():
-        with closing(Link(f"127.0.0.1:{port}", 1, JOIN, SETTINGS)) as link:
+        with closing(open_link(f"127.0.0.1:{port}", 1, JOIN, SETTINGS)) as link:
             found.append(link.receive(PATIENCE))
 
     with closing(Hub("127.0.0.1", 0, 1, SETTINGS)) as placeholder:
@@ -71,7 +71,7 @@ def test_a_server_that_never_comes_is_named():
         port = placeholder.port
     settings = TransportSettings(2**20, join_deadline=0.3)
     with pytest.raises(ConnectionLost, match=rf"127\.0\.0\.1:{port} within 0\.3 s"):
-        Link(f"127.0.0.1:{port}", 1, JOIN, settings)
+        open_link(f"127.0.0.1:{port}", 1, JOIN, settings)
 
 
 def test_a_taken_port_is_named(hub):
@@ -162,7 +162,7 @@ def test_a_secret_without_tls_is_warned_of(make_hub, tmp_path, caplog):
     "make",
     [
         lambda: Hub("127.0.0.1", 0, 1, SETTINGS),
-        lambda: Link("127.0.0.1:1", 1, JOIN, SETTINGS),
+        lambda: open_link("127.0.0.1:1", 1, JOIN, SETTINGS),
     ],
     ids=["server", "site"],
 )
