@@ -70,7 +70,7 @@ REPEATS = {"check_sample_weight_equivalence_on_dense_data"}
 @pytest.mark.parametrize(
     ("method", "settings", "fails"),
     [
-        ("auto", None, OF_WEIGHTS),
+        ("auto", {"federate.total_round_num": 5}, OF_WEIGHTS),
         ("fedavg", {"federate.total_round_num": 5}, OF_WEIGHTS),
         ("lda", None, REPEATS),
         ("lda", FIXED["lda"], set()),

@@ -16,6 +16,7 @@ from federatedscope_ggeur.data import transform_rows
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.extras.export.command import WITHIN, model_card, onnx_bytes
 from federatedscope_ggeur.models.folding import AverageHead
+from federatedscope_ggeur.models.heads import MLPHead
 
 CLASSES = np.array(["cat", "dog", "emu", "\u00e9lan"])
 
@@ -92,14 +93,16 @@ def test_a_projection_is_part_of_the_graph():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error:Converting a tensor")
-@pytest.mark.parametrize("share", [1.0, 0.5, 0.25, 0.0])
-def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share):
+@pytest.mark.parametrize(("share", "hidden"), [(1.0, 0), (0.5, 0), (0.25, 7), (0.0, 7)])
+def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share, hidden):
     runtime = pytest.importorskip("onnxruntime")
     results = fitted().results_
-    model = AverageHead.alone(results.model, trained=True)
+    width, classes = results.model.in_features, results.model.num_classes
+    trained = MLPHead(width, classes, hidden) if hidden else results.model
+    model = AverageHead(width, classes, hidden).alone(trained, trained=True)
     model.one_shot = fitted("mixture").results_.model
     model.share.data.fill_(share)
-    model.trained.scale.data.fill_(0.7)
+    model.trained.cool(0.7)
     made = replace(results, model=model)
     session = runtime.InferenceSession(onnx_bytes(made)[0])
     features = rows()[0]

@@ -97,7 +97,7 @@ def test_tables_are_tables(page):
     assert count("caption") == 3
     scopes = {a.get("scope") for tag, a in seen.elements if tag == "th"}
     assert scopes == {"col", "row"}
-    assert count("figure") == count("figcaption") == count("svg") == 3
+    assert count("figure") == count("figcaption") == count("svg") == 2
     assert [a["role"] for tag, a in seen.elements if tag == "svg"] == ["img"] * 3
     assert "<strong>" in page
     assert "A small study" in "".join(seen.text)
