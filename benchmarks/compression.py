@@ -60,11 +60,10 @@ def carry_out(root: Path, setting: str, seed: int, keys: dict) -> Run:
 
 def off(run: Run, exact: Run) -> tuple[float, float]:
     """Relative errors of the merged scatter and of the head's weights."""
-    here, there = run.engine.server, exact.engine.server
+    here, there = (one.engine.server.merged.statistics for one in (run, exact))
     scatter = 0.0
-    if hasattr(here.statistics, "scatter"):
-        wanted = there.statistics.scatter()
-        found = here.statistics.scatter()
+    if here.content != "means":
+        wanted, found = there.scatter(), here.scatter()
         scatter = float((found - wanted).norm() / found.norm())
     moved = (_weights(run) - _weights(exact)).norm() / _weights(run).norm()
     return scatter, float(moved)
