@@ -76,7 +76,7 @@ def remove_unfinished(folder: Path) -> None:
 
     No other process may be writing there.
     """
-    for path in folder.rglob(f".*{_UNFINISHED}"):
+    for path in folder.rglob(f".{'[0-9a-f]' * 16}{_UNFINISHED}"):
         with contextlib.suppress(OSError):
             path.unlink()
 

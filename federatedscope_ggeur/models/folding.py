@@ -171,8 +171,8 @@ def recast(model: Model, params: Tensor, wanted: Model, trained: bool = True) ->
     if isinstance(model, LinearHead) and isinstance(wanted, MixtureHead):
         load_vector(model := copy.deepcopy(model), params)
         return to_vector(MixtureHead.of_linear(model))
-    if isinstance(wanted, AverageHead):
-        assert isinstance(model, (LinearHead, MixtureHead, MLPHead))
+    heads = LinearHead, MixtureHead, MLPHead
+    if isinstance(model, heads) and isinstance(wanted, AverageHead):
         load_vector(model := copy.deepcopy(model), params)
         return to_vector(wanted.alone(model, trained))
     left = model.at(params).to_leave()

@@ -281,10 +281,11 @@ class Similarities:
 def similarities(dataset: DataSet, reference: str = "") -> list[Similarities]:
     """Compare the shapes of classes in one domain with those in the other domains.
 
-    As in the paper's Figure 6 (MNIST with USPS, SVHN and SYN), a shape is computed from
-    all training rows of a domain, before they are split over clients. Eq. 3 adds up
-    five directions, so a class with fewer directions is left out. Five directions need
-    six rows. Shapes are those of covariances, as in augmentation and in Eq. 4.
+    A shape is computed from all training rows of a domain, before they are split over
+    clients. The paper's Figure 6 (MNIST with USPS, SVHN and SYN) does the same. Eq. 3
+    adds up five directions, so a class with fewer directions is left out. Five
+    directions need six rows. Shapes are those of covariances, as in augmentation and in
+    Eq. 4.
 
     Parameters
     ----------

@@ -19,9 +19,9 @@ class AdapterHead(Model):
     representation is x'. The text features w_c are frozen. They are part of the state
     dict, but are not sent.
 
-    The loss of a batch of B pairs of image and text is ``(CE(L, 1..B) + CE(L^T, 1..B))
-    / 2`` with L_ij = s <x'_i, w_{y_j}>. Other images of the same class count as
-    negatives.
+    A batch has B pairs of image and text. Its loss is
+    ``(CE(L, 1..B) + CE(L^T, 1..B)) / 2``, where L_ij = s <x'_i, w_{y_j}>. Other images
+    of the same class count as negatives.
 
     References
     ----------

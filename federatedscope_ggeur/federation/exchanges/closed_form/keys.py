@@ -45,10 +45,10 @@ KEYS = (
         "With init closed_form: which head the run keeps. trained: the trained one. "
         "best: the one-shot head or the trained one, whichever does better on "
         "validation rows; without them the trained one only if clients have rows of "
-        "classes that nobody sent. average: as best. But if every class was sent, the "
-        "run keeps the mean of both heads' probabilities, if more than 2% of the rows "
-        "are withheld or rows have at most 160 columns. For so few columns an MLP is "
-        "trained, on clients' own rows, from random weights.",
+        "classes that nobody sent. average: as best, or the mean of both heads' "
+        "probabilities. The run keeps the mean if every class was sent, and more than "
+        "2% of the rows are withheld or rows have at most 160 columns. For so few "
+        "columns an MLP is trained, on clients' own rows, from random weights.",
         one_of("trained", "best", "average"),
         shared=True,
     ),
