@@ -145,6 +145,6 @@ def duration_text(seconds: float) -> str:
     """Seconds as text for a person, with two digits, such as "42 s" or "5 min"."""
     if seconds < 0.01:
         return f"{seconds:.2f} s"
-    if seconds < 100:
+    if seconds < 99.5:  # which two digits would write as 1e+02
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

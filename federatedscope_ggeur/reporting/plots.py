@@ -15,7 +15,6 @@ from matplotlib.ticker import MaxNLocator
 
 from federatedscope_ggeur.printable import LINE, printable
 
-from .records import RoundRecord
 from .results import Results
 from .tables import write_figure
 
@@ -35,8 +34,8 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     """Draw accuracy (in %) over rounds as a PNG: every domain, and AVG in bold.
 
     A head in closed form has no rounds, so it is a horizontal line at its accuracy. A
-    calibrated head stands behind the last round. If no round was evaluated, a text
-    says so, with the AVG of such heads. More than 12 domains are grey lines without
+    calibrated head stands behind the last round. If nothing was evaluated, a text says
+    so. More than 12 domains are grey lines without
     names. Unseen domains are dashed. Rounds that were not evaluated are left out, and
     so are domains without test rows. The title has the last two folders of the run and
     its AVG. The same results give the same bytes.
@@ -60,12 +59,10 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_axisbelow(True)
-    if evaluated:
+    if evaluated or heads:
         _draw_lines(axes, results, names, evaluated)
     else:
-        said = ["no round was evaluated", *map(_about, heads)]
-        middle = {"ha": "center", "va": "center", "parse_math": False}
-        axes.text(0.5, 50, "\n".join(said), **middle)
+        axes.text(0.5, 50, "no round was evaluated", ha="center", va="center")
         axes.set_ylim(0, 100)
     _label(axes)
     look = {"loc": "left", "fontsize": 10, "color": "0.4"}
@@ -87,7 +84,7 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
     calibrated, closed_form = results.calibrated, results.closed_form
     named = names if len(names) <= _MOST_NAMED else []
     entries, rounds = [], [record.round for record in evaluated]
-    last = results.rounds[-1].round
+    last = results.rounds[-1].round if results.rounds else 1
     behind = last + max(1, last // 20)
     others = [name for name in names if name not in named]
     for name in others:
@@ -106,13 +103,14 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
         if calibrated is not None:
             score = calibrated.accuracy.get(name)
             _draw_dot(axes, behind, score, look["color"], look["marker"], 50)
-        if closed_form is not None and len(names) <= _MOST_LEVELS:
+        if closed_form is not None and (len(names) <= _MOST_LEVELS or not rounds):
             level = {**look, "markersize": 6, "markerfacecolor": "white"}
             _draw_level(axes, behind, closed_form.accuracy.get(name), **level)
     if others:
         entries.append((line, f"{len(others)} domains"))
     average = [record.avg for record in evaluated]
-    entries.append((_draw_line(axes, rounds, average, zorder=3, **_BOLD), "AVG"))
+    if average:
+        entries.append((_draw_line(axes, rounds, average, zorder=3, **_BOLD), "AVG"))
     if closed_form is not None:
         level = _draw_level(axes, behind, closed_form.avg, color="black", linewidth=2.2)
         entries.append((level, f"in closed form ({closed_form.method})"))
@@ -138,12 +136,6 @@ def _title(results: Results) -> str:
     return shortened(whose, _TITLE_CHARACTERS) + (
         "" if score is None else f": AVG {100 * score:.1f}%"
     )
-
-
-def _about(head: RoundRecord) -> str:
-    """A head that was made without rounds, and its AVG."""
-    made = f"head in closed form ({head.method})" if head.round == 0 else "calibrated"
-    return made if head.avg is None else f"{made}: AVG {100 * head.avg:.1f}%"
 
 
 def _shown(name: str, unseen) -> str:
