@@ -98,7 +98,7 @@ def test_tables_are_tables(page):
     scopes = {a.get("scope") for tag, a in seen.elements if tag == "th"}
     assert scopes == {"col", "row"}
     assert count("figure") == count("figcaption") == count("svg") == 2
-    assert [a["role"] for tag, a in seen.elements if tag == "svg"] == ["img"] * 3
+    assert [a["role"] for tag, a in seen.elements if tag == "svg"] == ["img"] * 2
     assert "<strong>" in page
     assert "A small study" in "".join(seen.text)
 
