@@ -214,8 +214,8 @@ def run_settings(
     )
     own: list[object] = [
         StatisticsSettings(ggeur.privacy.float32_means),
-        # An MLP for few columns trains on clients' own rows: draws make it worse.
-        set_settings(demands, draws=not model.hidden_beside(dim)),
+        # Draws make the mean of an MLP and a one-shot head worse (docs/heads.md).
+        set_settings(demands, only_alone=model.hidden_beside(dim) > 0),
         RoundSettings(
             _sample_client_num(cfg.federate, num_clients),
             prepared.pull if prepared else None,

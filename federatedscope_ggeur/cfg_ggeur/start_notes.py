@@ -118,7 +118,7 @@ def set_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:
 
     Drawn rows of the augmentation are included.
     """
-    return _rows(settings, held, settings.role.of(SetSettings).augmentation)
+    return _rows(settings, held, settings.role.of(SetSettings).expected)
 
 
 def whole_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:
@@ -126,7 +126,7 @@ def whole_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:
 
     A round may train on a drawn share of these rows.
     """
-    how = settings.role.of(SetSettings).augmentation
+    how = settings.role.of(SetSettings).expected
     return _rows(settings, held, replace(how, share=1.0))
 
 

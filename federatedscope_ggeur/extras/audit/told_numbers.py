@@ -69,16 +69,16 @@ def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
     counts the rows of all other withheld classes. None if the settings do not determine
     the numbers.
     """
-    told = seen.uploads[k].counts
+    told, shaped = seen.uploads[k].counts, _shaped(seen)
     own_rows = seen.sets.weight != "augmented"
-    if own_rows or not seen.sets.augmentation.steps:
+    # Without any shape no rows are drawn.
+    if own_rows or not shaped.any():
         return -1, int(weight) - int(told.sum())
     sizes, steps = seen.sets.augmentation.sizes, seen.sets.augmentation.steps
     if not isinstance(sizes, TotalSizes):
         return None
     known = 0
     got = seen.prototypes.get(k)
-    shaped = _shaped(seen)
     for c in range(len(told)):
         n = int(told[c])
         known += n + (sizes.around_samples(n) if n and 1 in steps else 0)

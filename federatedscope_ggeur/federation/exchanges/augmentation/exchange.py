@@ -266,7 +266,6 @@ class AugmentationExchange(Exchange):
         super().__init__(course)
         server = self.server
         self.settings = server.settings.of(SetSettings)
-        self._steps = self.settings.augmentation.steps
         self.book = PrototypeBook(server.client_domains, self.settings.prototypes)
         self.geometry = self.init_broadcast = b""
         self._sent: dict[str, int] = {}
@@ -274,6 +273,13 @@ class AugmentationExchange(Exchange):
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.trains
+
+    @property
+    def _steps(self) -> tuple[int, ...]:
+        """The steps by which clients draw; none before the run's head is known to be
+        one of two."""
+        spared = self.settings.only_alone and self.server.averages
+        return () if spared else self.settings.augmentation.steps
 
     def on_statistics(self, upload: StatisticsUpload) -> None:
         if 2 in self._steps:

@@ -5,7 +5,7 @@ The settings of training sets, which server and clients share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.extras import settings_for_totals
@@ -46,12 +46,22 @@ class SetSettings:
         rows, or the rows in its statistics.
     train_withheld : bool
         Whether the client trains on rows of withheld classes.
+    only_alone : bool
+        Whether rows are drawn only for a trained head that the run leaves alone, and
+        not for one whose mean with a one-shot head it leaves.
     """
 
     augmentation: AugmentationSettings
     prototypes: str = "domain"
     weight: str = "augmented"
     train_withheld: bool = True
+    only_alone: bool = False
+
+    @property
+    def expected(self) -> AugmentationSettings:
+        """The rules to expect before round 0 shows which head the run leaves."""
+        rules = self.augmentation
+        return replace(rules, steps=()) if self.only_alone else rules
 
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
@@ -183,18 +193,15 @@ _SIZES = {
 }
 
 
-def set_settings(run: Demands, draws: bool = True) -> SetSettings:
-    """The settings by which clients make their training sets.
-
-    Without `draws` these are their own rows, whatever the augmentation steps.
-    """
+def set_settings(run: Demands, only_alone: bool = False) -> SetSettings:
+    """The settings by which clients make their training sets."""
     how = run["scale"], run["noise"], run["epoch_share"]
-    steps = run.steps if draws else ()
     return SetSettings(
-        AugmentationSettings(steps, _sizes(run), *how),
+        AugmentationSettings(run.steps, _sizes(run), *how),
         prototypes=run["prototypes"],
         weight=run["weight"],
         train_withheld=run["train_withheld"],
+        only_alone=only_alone,
     )
 
 

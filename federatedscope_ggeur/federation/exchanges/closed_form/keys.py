@@ -48,7 +48,7 @@ KEYS = (
         "classes that nobody sent. average: as best, or the mean of both heads' "
         "probabilities. The run keeps the mean if every class was sent, and more than "
         "2% of the rows are withheld or rows have at most 160 columns. For so few "
-        "columns an MLP is trained, on clients' own rows, from random weights.",
+        "columns an MLP is trained, from random weights, without draws for that mean.",
         one_of("trained", "best", "average"),
         shared=True,
     ),

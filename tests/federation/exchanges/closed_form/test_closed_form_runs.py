@@ -215,9 +215,14 @@ def test_the_mixture_may_be_left_while_a_linear_head_is_trained(config):
 
 
 @pytest.mark.slow
-def test_where_labels_and_domains_are_confounded_training_has_the_last_word(config):
-    """As lds divides the digits; training then starts where plain training does."""
-    results = run(config(*KINDS["auto"], *BEST, *FEW))
+@pytest.mark.parametrize("keep", ["best", "average"])
+def test_where_labels_and_domains_are_confounded_training_has_the_last_word(
+    keep, config
+):
+    """As lds divides the digits; training then starts where plain training does, and
+    draws around clients' rows."""
+    results = run(config(*KINDS["auto"], *START, "ggeur.keep", keep, *FEW))
+    assert results.round0.geometry_bytes_down > 0
     details = results.round0.closed_form.details
     assert (results.final.kept.by, results.final.head) == ("confounded", "trained")
     assert details["start"] == {"closed_form": "none"}
