@@ -87,7 +87,7 @@ def kill_turns(sides: list[Side], drawn: random.Random, most: int) -> int:
                 side.start("--once")
                 moment = PATIENCE
                 if side.turn and killed < most:
-                    moment = drawn.expovariate(1 / side.turn)
+                    moment = drawn.expovariate(1.5 / side.turn)
                 if side.ends_within(moment):
                     break
                 killed += side.kill()
@@ -104,7 +104,7 @@ def kill_all_along(sides: list[Side], drawn: random.Random, most: int) -> int:
     for side in sides:
         side.start()
     while living := [side for side in sides if not (side.over or side.ends_within(0))]:
-        time.sleep(drawn.expovariate(2 / turn))
+        time.sleep(drawn.expovariate(4 / turn))
         side = drawn.choice(living)
         if killed < most and not side.ends_within(0) and side.kill():
             killed += 1
