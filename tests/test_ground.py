@@ -22,7 +22,7 @@ from own_process import python
 from federatedscope_ggeur import files
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.machine import peak_memory, usable_cores
+from federatedscope_ggeur.machine import peak_memory, torch_threads, usable_cores
 from federatedscope_ggeur.progress import (
     Progress,
     above_bars,
@@ -171,6 +171,13 @@ def test_cores_are_those_that_the_process_may_use():
             "print(usable_cores())"
         )
         assert python("-c", script).stdout == "1\n"
+
+
+def test_torch_has_its_threads_again():
+    before = torch.get_num_threads()
+    with torch_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
 
 
 # Long work off a terminal: lines at times; on one, a bar.

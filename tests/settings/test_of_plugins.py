@@ -206,6 +206,14 @@ def test_an_unknown_one_is_refused_with_those_there_are(parts):
         parts.find("jig")
 
 
+def test_a_setting_takes_the_names_that_are_registered_by_then(parts):
+    rule = parts.rule
+    assert not rule("none")
+    assert "'waltz'" in rule("waltz")
+    parts.add("waltz", made(1))
+    assert not rule("waltz")
+
+
 def test_a_name_is_taken_once(parts):
     class Other:
         pass

@@ -166,10 +166,10 @@ def test_readers_write_only_what_the_user_named(place):
     assert content(place / "book") == before
 
 
-def with_runs(place, runs):
-    """The book records these runs."""
+def with_about(place, **changed):
+    """The book says these things of itself, and signs them."""
     path = place / "book" / "book.json"
-    about = {**json.loads(path.read_text()), "runs": runs}
+    about = {**json.loads(path.read_text()), **changed}
     key = (place / "book" / "key").read_bytes()
     about = signed({k: about[k] for k in about if k != "signature"}, key)
     path.write_text(json.dumps(about))
@@ -183,7 +183,7 @@ def test_forgetting_deletes_where_the_mark_is_right(place, capsys):
     (place / "saved.round0").write_text("statistics")
     known = json.loads((place / "book" / "book.json").read_text())["runs"]
     foreign = {"path": str(home), "saved": str(home / ".bashrc"), "link": 2}
-    with_runs(place, [*known, foreign])
+    with_about(place, runs=[*known, foreign])
     shutil.copy(own / "book.mark", home)  # of another name
     before = content(home)
     assert main(WRITERS["update"]) == 0
@@ -194,8 +194,25 @@ def test_forgetting_deletes_where_the_mark_is_right(place, capsys):
     assert not list(place.glob("saved*"))
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"exponents": None},
+        {"class_names": [1, 2]},
+        {"encoder": 3},
+        {"min_samples": 5.0},
+        {"runs": [{"path": "/home", "link": "2"}]},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_values_of_other_types_are_refused(place, capsys, changed):
+    with_about(place, **changed)
+    assert main(READERS["verify"]) == 1
+    assert "the book 'book' cannot be read: " in capsys.readouterr().err
+
+
 def test_changed_records_are_found(place, capsys):
-    with_runs(place, [{"path": "home", "link": 2}])
+    with_about(place, runs=[{"path": "home", "link": 2}])
     assert main(READERS["verify"]) == 1
     assert "absolute" in capsys.readouterr().err
     about = json.loads((place / "book" / "book.json").read_text())

@@ -146,6 +146,17 @@ def test_files_are_whole_and_of_their_size(drawn, form, width):
         assert b"CreationDate" not in raw
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_panels_stand_above_the_legend(drawn, width):
+    figure = drawn[width][0].figure
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    top = legend.get_window_extent().y1
+    boxes = [axes.get_tightbbox() for axes in figure.axes if axes.get_visible()]
+    assert min(box.y0 for box in boxes) >= top
+    assert max(box.y1 for box in boxes) <= figure.bbox.y1 + 1
+
+
 def test_rows_of_a_panel_are_told_apart_without_colour():
     for start in (0, 8, 16, 20):
         looks = [look(number) for number in range(start, start + 8)]
