@@ -293,6 +293,21 @@ def test_it_says_what_is_missing_and_how_to_get_it(report, monkeypatch):
     assert "pip install matplotlib" in shown
 
 
+def test_it_says_what_two_builds_that_do_not_fit_need(report, monkeypatch):
+    class Broken:
+        """An import of it fails as that of a torchvision for another torch."""
+
+        def find_spec(self, name, path=None, target=None):
+            if name == "torchvision":
+                raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    shown = report(status=1)
+    assert "MISSING torchvision: is installed but broken" in shown
+    assert "must come from the same release and build" in shown
+
+
 def start(tmp_path, torch: str) -> subprocess.Popen:
     """doctor, where importing torch runs `torch`."""
     (tmp_path / "torch.py").write_text(torch)

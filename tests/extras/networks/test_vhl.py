@@ -9,6 +9,8 @@ from image_federations import make_image_data as image_data
 
 from federatedscope_ggeur.extras.networks.methods.vhl import VHL, noise_set
 from federatedscope_ggeur.methods import FedAvg, build_method
+from federatedscope_ggeur.models.build import build_model
+from federatedscope_ggeur.models.heads import LinearHead
 
 SMALL = {"images_per_class": 6, "batch_size": 8}
 
@@ -43,6 +45,12 @@ def test_nothing_travels():
     ).round0()
     assert not federation.broadcast(1).download
     assert not any(update.upload for update in federation.train(1))
+
+
+def test_a_head_on_embeddings_has_no_images():
+    assert "network.name" in vhl().model_problem(LinearHead(64, 4))
+    network = build_model(64, 4, NETWORKS["batch"])
+    assert not vhl().model_problem(network)
 
 
 @pytest.mark.slow
