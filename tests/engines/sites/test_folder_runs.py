@@ -24,6 +24,7 @@ CHARGED = (*NOISE, "ggeur.privacy.dp.ledger", "ledger")
 SCAFFOLD = ("ggeur.base_method", "scaffold", "federate.total_round_num", 3)
 
 
+@pytest.mark.slow
 def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
     here = world(*OWN_HEADS)
     assert here.turn(here.sites[0]) == "nothing has come yet; awaited: hearts"

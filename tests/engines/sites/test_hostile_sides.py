@@ -138,6 +138,7 @@ def evaluated(here: World, cfg) -> tuple[Liar, Envelope]:
     raise AssertionError("nothing was scored")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "changes", "words"),
     [

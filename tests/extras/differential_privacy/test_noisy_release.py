@@ -222,6 +222,7 @@ def test_no_noise_protects_nothing():
     assert epsilon_of(0.0, 1e-5) == 0.0
 
 
+@pytest.mark.slow
 def test_an_accountant_of_others_agrees():
     accounting = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     epsilon, mu = 1, mu_of(1, 1e-5)

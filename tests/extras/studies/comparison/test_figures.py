@@ -146,6 +146,7 @@ def test_files_are_whole_and_of_their_size(drawn, form, width):
         assert b"CreationDate" not in raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_panels_stand_above_the_legend(drawn, width):
     figure = drawn[width][0].figure
@@ -167,6 +168,7 @@ def test_rows_of_a_panel_are_told_apart_without_colour():
     assert len(whole) == 28
 
 
+@pytest.mark.slow
 def test_each_combination_of_other_axes_has_a_panel(drawn):
     convergence, sent = drawn["two"]
     shown = [axes for axes in convergence.figure.axes if axes.get_visible()]
