@@ -291,10 +291,7 @@ def start(tmp_path, torch: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "federatedscope_ggeur", "doctor"],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
-        },
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

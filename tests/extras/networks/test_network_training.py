@@ -13,14 +13,7 @@ from by_bytes import CLASSES, eval_params_of
 from digits_network import digits_words
 from elsewhere import GPU
 from outcomes import backwards, outcome, restored
-from tiny_networks import (
-    RATE,
-    SIZES,
-    WHOLE,
-    federation,
-    images,
-    make_model,
-)
+from tiny_networks import RATE, SIZES, WHOLE, federation, images, make_model
 from torch.nn import functional as F
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -39,12 +32,7 @@ from federatedscope_ggeur.federation.exchanges.training.fit import (
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.settings import check_batches
-from federatedscope_ggeur.methods import (
-    METHODS,
-    LocalHooks,
-    Update,
-    build_method,
-)
+from federatedscope_ggeur.methods import METHODS, LocalHooks, Update, build_method
 from federatedscope_ggeur.models import (
     CPU,
     ModelSettings,

@@ -206,8 +206,7 @@ class TestAServerThatMakesUpKeys:
             return mask(number, shared, session, stage, bound, length)
 
         monkeypatch.setattr(
-            "federatedscope_ggeur.extras.secure_sums.participant.mask",
-            heard,
+            "federatedscope_ggeur.extras.secure_sums.participant.mask", heard
         )
         sent = one.participants[1].masked(lie).masked.numpy().view(np.uint64)
         shared = {k: shared_secret(secret, lie.keys[0]) for k, secret in made.items()}
