@@ -345,11 +345,6 @@ def plain_holm(ps):
     return [corrected(p) for p in ps]
 
 
-@given(st.lists(st.floats(0, 1), max_size=12))
-def test_holm(ps):
-    assert holm(ps) == pytest.approx(plain_holm(ps))
-
-
 def test_holm_passes_over_what_does_not_exist():
     assert holm([None, 0.01, None, 0.02]) == [None, 0.02, None, 0.02]
     assert holm([]) == []
@@ -366,17 +361,12 @@ def test_pairs_are_made_by_seed():
 def test_without_spread_nothing_is_claimed():
     """Equal rows are equal; a shift that is the same on all seeds has no p-value."""
     base = by_seed([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    assert paired(base, base).p == 1.0
+    rounded = {k: v * (1 + 2e-16) for k, v in base.items()}
+    assert paired(base, base).p == paired(rounded, base).p == 1.0
     # 0.1 + 0.25 and the like round in their last bits.
     found = paired({k: v + 0.25 for k, v in base.items()}, base)
     assert (found.spread.sd, found.p, found.spread.low) == (0.0, None, None)
     assert found.spread.mean == pytest.approx(0.25)
-
-
-def test_rounding_noise_is_no_difference():
-    base = by_seed([0.1, 0.2, 0.3])
-    noise = {k: v * (1 + 2e-16) for k, v in base.items()}
-    assert paired(noise, base).p == 1.0
 
 
 # Which runs are found below folders, and what is said of those that cannot be read.
