@@ -270,11 +270,6 @@ def test_impossible_splits_are_refused(splits, message):
         check_splits(splits)
 
 
-@pytest.mark.parametrize("splits", [[0.7, 0.0, 0.3], (0.9, 0, 0.1), [0.8, 0.1, 0.1]])
-def test_good_splits_pass(splits):
-    check_splits(splits)
-
-
 class TestHoldOut:
     """Rows for validation, of one client."""
 

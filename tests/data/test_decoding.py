@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from pictures import write_images
+from pictures import photograph, write_images
 from PIL import Image
 
 from federatedscope_ggeur.data import (
@@ -54,14 +53,6 @@ def encoder_of(decode, device=CPU) -> Encoder:
     return Encoder(
         "x", {}, dim, frame.shape, encode, device, frame=frame, decode=decode
     )
-
-
-def photograph(width=160, height=120, seed=0):
-    rng = np.random.default_rng(seed)
-    coarse = Image.fromarray(rng.integers(0, 255, (6, 8, 3), dtype=np.uint8))
-    smooth = np.asarray(coarse.resize((width, height), Image.BICUBIC), float)
-    grain = rng.normal(0, 6, smooth.shape)
-    return Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
 
 
 def pixels(path, decode):

@@ -199,12 +199,6 @@ def test_every_sample_is_in_one_domain_with_even_classes(digits):
     assert counts.sum(dim=0).tolist() == np.bincount(load_digits().target).tolist()
 
 
-def test_domain_sizes_after_the_split(digits):
-    for domain in digits.domains:
-        n = len(domain.train) + len(domain.test)
-        assert len(domain.train) == round(0.7 * n)
-
-
 def test_seed_changes_the_split_but_not_the_domains(digits):
     other = read_digits_quickstart(SPLITS, seed=1)
     again = read_digits_quickstart(SPLITS, seed=0)

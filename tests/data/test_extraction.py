@@ -20,7 +20,6 @@ from PIL import Image
 from federatedscope_ggeur.data import (
     Encoder,
     EncoderSettings,
-    EncodingSettings,
     ExtractionSettings,
     build_encoder,
     embed_data,
@@ -145,21 +144,6 @@ def test_threads_and_the_global_generator_stay_as_they_were(images, pixels):
 
 
 TYPE = "image_folder@ggeur"
-
-
-@pytest.fixture
-def tree(tmp_path):
-    return write_images(tmp_path / "tree")
-
-
-@pytest.fixture
-def settings(tmp_path):
-    return EncodingSettings(
-        EncoderSettings("pixels", image_size=4),
-        ExtractionSettings(batch_size=4, num_workers=0, num_threads=1),
-        device="cpu",
-        cache=str(tmp_path / "cache"),
-    )
 
 
 @pytest.fixture
