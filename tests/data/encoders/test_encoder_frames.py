@@ -7,9 +7,9 @@ import pickle
 import pytest
 import torch
 from pictures import photograph
+from torchvision import transforms
 
-transforms = pytest.importorskip("torchvision.transforms")
-frames = pytest.importorskip("federatedscope_ggeur.data.encoders.frames")
+from federatedscope_ggeur.data.encoders import frames
 
 BICUBIC = transforms.InterpolationMode.BICUBIC
 MEAN, STD = (0.48, 0.45, 0.4), (0.26, 0.261, 0.27)
