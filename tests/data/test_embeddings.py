@@ -463,7 +463,7 @@ class TestSplitter:
         def split(task):
             return found
 
-        message = r"the splitter 'listing' \(.*test_parts\.py, line \d+\) must return"
+        message = r"'listing' \(.*test_embeddings\.py, line \d+\) must return"
         with pytest.raises(PluginError, match=message):
             self.divided("listing")
 
