@@ -209,16 +209,3 @@ def test_few_rows_are_flagged_of_a_head_that_is_nearly_always_right(tmp_path):
     for quantile in (0.01, 0.05, 0.2):
         share = (sure < predictor.confidence_at(quantile)).mean()
         assert abs(share - quantile) < 0.06
-
-
-@pytest.mark.slow
-def test_an_own_model_that_is_elsewhere_is_asked_for(folder, capsys):
-    run = train(
-        folder,
-        *METHODS["trained"],
-        *("ggeur.base_method", "local", "federate.total_round_num", 1),
-    )
-    (run / "heads" / "client_1.safetensors").unlink()
-    rows_of_day = folder / "data" / "day" / "test.npz"
-    assert predict("--run", run, rows_of_day, "--clients", 1) == 1
-    assert "client 1's own model is not in" in capsys.readouterr().err

@@ -20,7 +20,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written_runs import check_growth, made, noisy, write
+from written_runs import check_growth, made, noisy
 
 from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cli import main
@@ -358,19 +358,6 @@ def test_whatever_stands_there_compare_ends_in_words(path, value, tmp_path, caps
         (tmp_path / name / RESULTS_FILE).write_text(text)
     assert main(["compare", str(tmp_path)]) in (0, 1)
     assert len(capsys.readouterr().err.splitlines()) <= 3
-
-
-@pytest.mark.slow
-def test_a_long_run_opens_and_is_shown(tmp_path, capsys):
-    """4,000 rounds of 50 clients: what is read is what was written."""
-    results = made(noisy(0.8, 0, 4_000), 0)
-    rounds = [replace(one, clients=list(range(1, 51))) for one in results.rounds]
-    results = replace(results, rounds=rounds)
-    folder = write(tmp_path / "run", results)
-    assert read_results(folder) == results
-    assert main(["compare", str(folder)]) == 0
-    assert main(["report", str(folder), "--format", "png"]) == 0
-    assert "Art" in capsys.readouterr().out
 
 
 def test_work_grows_with_the_rounds_and_no_faster(tmp_path):

@@ -91,21 +91,6 @@ def test_office_has_fedbns_parts():
     )
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["ggeur.augmentation", "none"],
-        ["ggeur.fedfa_plus.variant", "c2"],
-        ["ggeur.augmentation", "none", "ggeur.base_method", "fedsam"],
-        ["ggeur.augmentation", "mixstyle"],
-        ["ggeur.fedfa_plus.debias", "False"],
-    ],
-    ids=" ".join,
-)
-def test_what_a_head_names_can_be_set(words):
-    assert load_config(fedfa_path("office"), words)
-
-
 # The keys of networks: what they take.
 
 

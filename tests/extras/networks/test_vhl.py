@@ -30,16 +30,6 @@ def vhl(**settings):
     return VHL(**{**SMALL, **settings})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", sorted(NETWORKS))
-@pytest.mark.parametrize(("weight", "tolerance"), [(0.0, 0), (1e-20, 1e-6)])
-def test_without_both_terms_it_is_fedavg(norm, weight, tolerance):
-    plain = federate_images(FedAvg(), network=norm).weights
-    method = vhl(virtual=weight, alignment=weight)
-    found = federate_images(method, network=norm).weights
-    torch.testing.assert_close(found, plain, rtol=tolerance, atol=tolerance)
-
-
 def test_the_set_is_of_the_run_s_seed_alone():
     one, again, other = (noise_set(8, (1, 8, 8), seed) for seed in (0, 0, 1))
     assert torch.equal(one, again)
