@@ -24,7 +24,6 @@ from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.federation import (
     OptimizerSettings,
     TrainingSettings,
-    evaluate,
 )
 from federatedscope_ggeur.federation.client import check_rows
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
@@ -318,15 +317,6 @@ def test_in_another_order_in_two_processes_and_after_a_stop(made, tmp_path):
 # Training and scoring of networks on a device: the numbers of the CPU.
 #
 # Where there is no GPU, one that is not there stands in (elsewhere.py).
-
-
-def test_rows_are_scored_as_on_the_cpu(request):
-    model, rows = make_model(), images(150)
-    here = evaluate(model, to_vector(model), *rows)
-    request.getfixturevalue("gpu")
-    there = evaluate(model, to_vector(model), *rows, GPU)
-    assert (there.correct, there.total) == (here.correct, here.total)
-    assert there.loss_sum == pytest.approx(here.loss_sum, rel=1e-4)
 
 
 @pytest.mark.slow
