@@ -268,17 +268,6 @@ def test_seven_texts_are_rows_of_a_hundred(tower):
     assert torch.allclose(normalize(few), normalize(many[:7]), atol=1e-6)
 
 
-def test_soft_prompts_made_of_token_embeddings_are_the_text(tower, loaded):
-    """Rows of embeddings in place of the tokens' own: what learnt prompts are."""
-    text = "X X X X cat."
-    tree = TokenTree.of(tower.tokens([text, "X X X X red dog."]))
-    soft = tower.embed(tree.tokens).clone().requires_grad_(True)
-    found = tower.encode(soft, tree)
-    assert torch.allclose(found[:1].detach(), by_open_clip(loaded, [text]), atol=1e-6)
-    found.sum().backward()
-    assert soft.grad.abs().sum() > 0
-
-
 @pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_cut_as_clip_does(tower, loaded):
     text = "word " * 200
