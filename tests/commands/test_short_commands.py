@@ -21,23 +21,6 @@ from federatedscope_ggeur.data.encoders import ENCODERS, register_encoder
 # ``ggeur --cfg FILE``: what is read of the command line.
 
 
-def test_wrong_settings_exit_with_1_and_no_traceback(capsys):
-    assert main(["--cfg", "ggeur_quickstart.yaml", "no.such", "1"]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error:")
-    assert "no.such" in error
-
-
-@pytest.mark.parametrize("name", ["missing.yaml", "no/missing.yaml", "x" * 5000])
-def test_a_missing_config_says_where_to_find_some(capsys, name):
-    assert main(["--cfg", name]) == 1
-    error = capsys.readouterr().err
-    assert f"'{name[:40]}" in error
-    assert "does not exist" in error
-    assert len(error) < 1500  # a long name is cut
-    assert "ggeur configs" in error
-
-
 def test_settings_of_single_clients_need_federatedscope(capsys):
     command = ["--cfg", "ggeur_quickstart.yaml", "--client_cfg", "clients.yaml"]
     assert main(command) == 1
@@ -364,11 +347,6 @@ def test_a_client_of_a_distributed_run_embeds_before_it(arguments, capsys):
     own = ["federate.mode", "distributed", "data.splitter", "''"]
     assert main([*arguments, *own, "data.splitter_args", "[]"]) == 0
     assert "72 images" in capsys.readouterr().out
-
-
-def test_embeddings_need_none(quickstart, capsys):
-    assert main(["embed", "--cfg", str(quickstart)]) == 1
-    assert "holds embeddings already" in capsys.readouterr().err
 
 
 HELD = """

@@ -128,12 +128,8 @@ def load(**others):
     return load_config(None, {**BASE, **others})
 
 
-def changed(key, value, **others):
-    return load(**{key: value}, **others)
-
-
 def test_a_network():
-    cfg = load_config(None, {**BASE, "ggeur.network.mean": [0, 0.5, 1]})
+    cfg = load(**{"ggeur.network.mean": [0, 0.5, 1]})
     assert other_model_of(cfg) == NetworkSettings("digits_cnn", mean=(0.0, 0.5, 1.0))
     task = run_settings(cfg, 10, 64, 4).role.task
     assert task.model.other.name == "digits_cnn"
@@ -159,20 +155,13 @@ def test_a_network():
 )
 def test_what_does_not_go_with_one(key, value, problem):
     with pytest.raises(ConfigError, match=problem):
-        changed(key, value)
+        load(**{key: value})
 
 
 def test_what_needs_one():
     for name, value in (("norm", "group"), ("mean", [0.1, 0.2, 0.3])):
         with pytest.raises(ConfigError, match=rf"network\.{name}: .* is for a network"):
-            load_config(
-                None,
-                {
-                    **BASE,
-                    "ggeur.network.name": "",
-                    "ggeur.encoder.name": "hog",
-                    f"ggeur.network.{name}": value,
-                },
-            )
+            own = {"ggeur.network.name": "", "ggeur.encoder.name": "hog"}
+            load(**own, **{f"ggeur.network.{name}": value})
     with pytest.raises(ConfigError, match=r"network\.name: cannot be '' .*image"):
-        changed("ggeur.network.name", "")
+        load(**{"ggeur.network.name": ""})
