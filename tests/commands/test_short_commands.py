@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from own_process import PATIENCE, program
+from own_process import PATIENCE, program, python
 from pictures import write_images
 
 from federatedscope_ggeur.cli import main
@@ -445,12 +445,7 @@ def in_bash(tmp_path):
     docs = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
     command = re.search(r"^eval .*register.*$", docs, re.MULTILINE)[0]
     # The command of argcomplete, wherever this Python has it.
-    made = subprocess.run(
-        [sys.executable, "-c", REGISTER, *shlex.split(command)[1].split()[1:]],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout  # fmt: skip
+    made = python("-c", REGISTER, *shlex.split(command)[1].split()[1:]).stdout
 
     def ask(line: str) -> list[str]:
         done = subprocess.run(

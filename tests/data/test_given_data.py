@@ -303,6 +303,22 @@ def divided(rows, **options) -> FederatedData:
 
 @pytest.mark.slow
 @given(arrays())
+def test_each_client_has_its_rows_in_their_order(rows):
+    data = divided(rows)
+    labels = np.unique(rows["clients"])
+    assert len(data.clients) == len(labels)
+    for client, who in zip(data.clients, labels):
+        assert client.domain == ("a", "b")[who % 2]
+        for place, split in enumerate(SPLITS):
+            mine = (rows["clients"] == who) & (rows["split"] == place)
+            part = getattr(client, split)
+            np.testing.assert_array_equal(part.features, rows["features"][mine])
+            np.testing.assert_array_equal(part.labels, rows["labels"][mine])
+            assert part.domain == client.domain
+
+
+@pytest.mark.slow
+@given(arrays())
 def test_what_is_said_of_all_is_that_of_each(rows):
     ranges = divided(rows)
     each = tuple(ranges.clients)

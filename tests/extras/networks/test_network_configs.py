@@ -160,8 +160,8 @@ def test_what_does_not_go_with_one(key, value, problem):
 
 def test_what_needs_one():
     for name, value in (("norm", "group"), ("mean", [0.1, 0.2, 0.3])):
+        own = {"ggeur.network.name": "", "ggeur.encoder.name": "hog"}
         with pytest.raises(ConfigError, match=rf"network\.{name}: .* is for a network"):
-            own = {"ggeur.network.name": "", "ggeur.encoder.name": "hog"}
             load(**own, **{f"ggeur.network.{name}": value})
     with pytest.raises(ConfigError, match=r"network\.name: cannot be '' .*image"):
         load(**{"ggeur.network.name": ""})

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from own_process import python
 from pictures import add_text_clip, write_images
 from safetensors.torch import load_file
 
@@ -109,10 +108,8 @@ own = ["federatedscope_ggeur.extras.text" + name for name in named]
 loaded += [n for n in sys.modules if n.startswith(own[0]) and n not in own]
 print(loaded)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    done = python("-c", program)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 @pytest.mark.slow
