@@ -156,7 +156,7 @@ def test_training_lowers_the_loss_and_little_travels_as_foretold(config, clip, k
     run = Run(cfg)
     results = run.follow(lambda record: None)
     losses = [record.loss for record in results.rounds]
-    # FedCLIP lowers another loss, over pairs; see test_prompts.py.
+    # FedCLIP lowers another loss, over pairs; see test_text_features.py.
     assert kind == "fedclip" or losses[-1] < losses[0]
     numbers = run.engine.server.schema.num_parameters
     assert numbers == len(run.engine.server.params)
