@@ -225,27 +225,6 @@ def gpu(monkeypatch):
             yield mode
 
 
-@pytest.fixture
-def pictures_of_digits(tmp_path) -> list[str]:
-    """Settings of three rounds of a small network on the bundled digits as images."""
-    return [
-        "data.type", "bundled_digits@ggeur",
-        "data.splits", "[0.5, 0.0, 0.5]",
-        "data.splitter", "iid",
-        "data.splitter_args", "[]",
-        "dataloader.drop_last", "True",
-        "federate.client_num", "4",
-        "federate.total_round_num", "3",
-        "ggeur.augmentation", "none",
-        "ggeur.encoder.name", "image",
-        "ggeur.encoder.image_size", "8",
-        "ggeur.encoder.cache", str(tmp_path / "cache"),
-        "ggeur.encoder.num_workers", "0",
-        "ggeur.network.name", "digits_cnn",
-        "ggeur.privacy.min_samples", "2",
-    ]  # fmt: skip
-
-
 @pytest.fixture(name="make_record", scope="session")
 def make_record_fixture():
     return made_results.make_record

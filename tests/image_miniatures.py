@@ -10,8 +10,11 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 import scipy.io
 from PIL import Image
+
+from federatedscope_ggeur.errors import DataError
 
 
 def pixels(n, *shape, seed=0):
@@ -218,3 +221,16 @@ def write_leaf(path, users):
     rows = [len(labels) for _, labels in users.values()]
     content = {"users": list(users), "num_samples": rows, "user_data": data}
     path.write_text(json.dumps(content))
+
+
+def loaded(images):
+    """The pixels of all images [n, height, width, 3]."""
+    return np.stack([np.asarray(images.load(row)) for row in range(len(images))])
+
+
+def refuse(reader, root, *parts):
+    """Check that a reader refuses a folder, and that its message has these parts."""
+    with pytest.raises(DataError) as caught:
+        reader(root)
+    for part in parts:
+        assert str(part) in str(caught.value)

@@ -46,6 +46,15 @@ def write_images(
     return folder
 
 
+def photograph(width=160, height=120, seed=0) -> Image.Image:
+    """A smooth picture with some grain."""
+    rng = np.random.default_rng(seed)
+    coarse = Image.fromarray(rng.integers(0, 255, (6, 8, 3), dtype=np.uint8))
+    smooth = np.asarray(coarse.resize((width, height), Image.BICUBIC), float)
+    grain = rng.normal(0, 6, smooth.shape)
+    return Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
+
+
 def add_tiny_clip(folder: Path) -> str:
     """Tell open_clip of a tiny CLIP model, and of its QuickGELU twin; its name."""
     _add(folder, TINY, _TINY_CONFIG)

@@ -16,7 +16,6 @@ import sklearn
 import skops.io
 import torch
 from own_process import python
-from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
@@ -170,6 +169,7 @@ def test_weights_are_refused_by_name_elsewhere(method, settings, named):
         (-np.ones(600), "Negative"),
         (np.full(600, np.nan), "NaN"),
         (np.full(600, 1 / 600), "all weights sum to 1, but there are 10 classes"),
+        (np.full(600, 0.025), "sum to 15"),
     ],
 )
 def test_wrong_weights_are_refused(weights, said):
@@ -375,18 +375,6 @@ def test_a_client_below_the_threshold_takes_part_with_weights(method, poor):
         for more in ({}, {"sample_weight": weights})
     )
     assert np.array_equal(weighted.predict_proba(X), plain.predict_proba(X))
-
-
-def test_weights_that_sum_to_little_more_than_the_classes_are_refused():
-    with pytest.raises(ValueError, match="sum to 15"):
-        FederatedClassifier("lda").fit(X, y, SITE, sample_weight=np.full(600, 0.025))
-
-
-def test_a_clone_is_not_fitted():
-    copy = clone(fitted("lda"))
-    assert copy.method == "lda"
-    with pytest.raises(NotFittedError):
-        copy.predict(X)
 
 
 @pytest.mark.slow

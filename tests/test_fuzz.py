@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from PIL import Image
+from pictures import write_images
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys, section_of
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys
@@ -81,7 +81,7 @@ def try_one(quickstart, embeddings_folder, tmp_path, monkeypatch, capsys):
     """Run the command line with one setting; its status and what it said of errors."""
     monkeypatch.chdir(tmp_path)
     write_pixels(tmp_path / "pixels")
-    write_images(tmp_path / "images")
+    write_images(tmp_path / "images", ("art", "photo", "sketch"), 6, size=(9, 9))
     base = [
         "--cfg", str(quickstart),
         "data.type", "embeddings@ggeur",
@@ -138,16 +138,6 @@ def write_pixels(folder) -> None:
         np.savez(
             folder / f"{name}.npz", features=pixels, labels=labels, image_shape=shape
         )
-
-
-def write_images(folder) -> None:
-    rng = np.random.default_rng(0)
-    for domain in ("art", "photo", "sketch"):
-        for name in ("cat", "dog"):
-            (folder / domain / name).mkdir(parents=True)
-            for number in range(6):
-                pixels = rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / domain / name / f"{number}.png")
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -59,13 +57,7 @@ SEE_A_CONFIG = (
 @pytest.mark.parametrize("name", ["run", "tests"])
 def test_the_readme_marks_its_commands(name):
     script = ROOT / ".ci" / "readme_command.py"
-    command = subprocess.run(
-        [sys.executable, script, name, ROOT / "README.md"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert "pip install" in command
+    assert "pip install" in python(script, name, ROOT / "README.md").stdout
 
 
 def test_the_version_is_the_same_everywhere():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from own_process import python
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "run_distributed.py"
 
@@ -24,13 +23,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "run_distributed.py"
 def test_wrong_arguments_are_named(tmp_path, content, settings, said):
     if content is not None:
         (tmp_path / "run.yaml").write_text(content)
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "--cfg", "run.yaml", *settings],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(SCRIPT, "--cfg", "run.yaml", *settings, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -146,10 +146,7 @@ def test_what_looks_like_an_element_comes_out_as_written(site):
     assert "one line <number> <64 hex digits> each" in keys
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*federatedscope_ggeur._HOMES, *all_of("public")],
-)
+@pytest.mark.parametrize("name", [*federatedscope_ggeur._HOMES, *all_of("public")])
 def test_a_public_name_is_documented(name, site):
     page = " ".join(text_of((site / "api.html").read_text(), "article"))
     about = inspect.getdoc(getattr(federatedscope_ggeur, name))

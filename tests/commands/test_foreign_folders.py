@@ -237,9 +237,6 @@ class TestPlacesOutside:
         assert f"'{place}'" in error
         assert "--trust" in error
 
-    def test_what_comes_with_the_program_needs_no_word(self, mine):
-        assert main(words_of("predict", mine)) == 0
-
     def test_weights_that_the_user_names_need_no_other_word(self, mine, capsys):
         whole = said(mine.folder)["config"]["ggeur"]["encoder"]
         encoder = {"name": "timm", "model": "resnet18", "pretrained": "/else.pt"}

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from own_process import PATIENCE, program
+from own_process import PATIENCE, program, python
 from pictures import write_images
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data.encoders import ENCODERS, register_encoder
 
 # ``ggeur --cfg FILE``: what is read of the command line.
-
-
-def test_wrong_settings_exit_with_1_and_no_traceback(capsys):
-    assert main(["--cfg", "ggeur_quickstart.yaml", "no.such", "1"]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error:")
-    assert "no.such" in error
-
-
-@pytest.mark.parametrize("name", ["missing.yaml", "no/missing.yaml", "x" * 5000])
-def test_a_missing_config_says_where_to_find_some(capsys, name):
-    assert main(["--cfg", name]) == 1
-    error = capsys.readouterr().err
-    assert f"'{name[:40]}" in error
-    assert "does not exist" in error
-    assert len(error) < 1500  # a long name is cut
-    assert "ggeur configs" in error
 
 
 def test_settings_of_single_clients_need_federatedscope(capsys):
@@ -314,10 +300,7 @@ def start(tmp_path, torch: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "federatedscope_ggeur", "doctor"],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
-        },
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -346,3 +329,178 @@ def test_a_torch_that_does_not_work_is_named(tmp_path, error):
     assert "no such library" in report
     assert "accelerator: unknown without torch" in report
     assert not errors
+
+
+# ``ggeur embed``.
+
+
+@pytest.fixture
+def arguments(quickstart, tmp_path) -> list[str]:
+    tree = write_images(tmp_path / "tree", per_class=12)
+    settings = {
+        "data.type": "image_folder@ggeur",
+        "data.root": tree,
+        "ggeur.encoder.name": "hog",
+        "ggeur.encoder.batch_size": 2,
+        "ggeur.encoder.cache": tmp_path / "cache",
+        "ggeur.encoder.num_workers": 1,
+    }
+    words = [str(part) for pair in settings.items() for part in pair]
+    return ["embed", "--cfg", str(quickstart), *words]
+
+
+@pytest.mark.slow
+def test_it_says_what_it_made_and_where(arguments, capsys, tmp_path):
+    assert main(arguments) == 0
+    shown = capsys.readouterr()
+    encoder, count, *files = shown.out.splitlines()
+    assert encoder.startswith("encoder: hog of 64 x 64, id ")
+    assert count.startswith("72 images, D = 1764, 0.5 MB: 72 embedded now, in ")
+    assert count.endswith(" images/s)")
+    assert len(files) == 2
+    assert all(Path(file).is_relative_to(tmp_path / "cache") for file in files)
+    assert all(Path(file).is_file() for file in files)
+    assert "embedding 36 images of day (train)" in shown.err
+    assert main(arguments) == 0
+    assert "all were in the cache already" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_client_of_a_distributed_run_embeds_before_it(arguments, capsys):
+    own = ["federate.mode", "distributed", "data.splitter", "''"]
+    assert main([*arguments, *own, "data.splitter_args", "[]"]) == 0
+    assert "72 images" in capsys.readouterr().out
+
+
+HELD = """
+import signal, sys, time
+from pathlib import Path
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.data import images
+from federatedscope_ggeur.data.cache import Parts
+from federatedscope_ggeur.data.images import layout
+
+read, add = layout.IMAGE_READERS["image_folder"], Parts.add
+gate, *words = sys.argv[1:]
+
+def held(root):
+    found = read(root)
+    load = found.domains[0].train.load
+    def wait(row):
+        while row >= 20 and not Path(gate).exists():
+            time.sleep(0.01)
+        return load(row)
+    object.__setattr__(found.domains[0].train, "load", wait)
+    return found
+
+def told(parts, features):
+    add(parts, features)
+    print("made", flush=True)
+
+def opened(*how):
+    # Before the interrupt, which may have to wait for the thread that loads.
+    Path(gate).touch()
+    signal.default_int_handler(*how)
+
+vars(held).update(vars(read))
+layout.IMAGE_READERS._parts["image_folder"] = held
+Parts.add = told
+signal.signal(signal.SIGINT, opened)
+sys.exit(main(words))
+"""
+
+
+@pytest.mark.slow
+def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
+    """Of ten batches the last one waits for the next, which is held back."""
+    program = tmp_path / "held.py"
+    program.write_text(HELD)
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(tmp_path / "gate"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert [process.stdout.readline() for _ in range(9)] == ["made\n"] * 9
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "interrupted; finished embeddings stay" in errors
+    assert "Traceback" not in errors
+    assert main(arguments) == 0
+    shown = capsys.readouterr()
+    assert "18 of 36 images are in the cache" in shown.err
+    assert "72 images, D = 1764, 0.5 MB: 54 embedded now" in shown.out
+
+
+# What Tab offers, in a real bash.
+
+
+ASK = """\
+set -e
+{register}
+COMP_LINE={line}; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9; COMPREPLY=()
+_python_argcomplete ggeur
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture
+def in_bash(tmp_path):
+    """The words that a real bash gets for a line, by the documented command."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    program = tmp_path / "bin" / "ggeur"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import sys\n"
+        "from federatedscope_ggeur.cli import main\n"
+        "sys.exit(main())\n"
+    )
+    program.chmod(0o755)
+    docs = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    command = re.search(r"^eval .*register.*$", docs, re.MULTILINE)[0]
+    # The command of argcomplete, wherever this Python has it.
+    made = python("-c", REGISTER, *shlex.split(command)[1].split()[1:]).stdout
+
+    def ask(line: str) -> list[str]:
+        done = subprocess.run(
+            [bash, "-c", ASK.format(register=made, line=shlex.quote(line))],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE,
+        )
+        return done.stdout.splitlines()
+
+    return ask
+
+
+REGISTER = """\
+import sys
+from argcomplete import shellcode
+print(shellcode([word.rstrip(')') for word in sys.argv[1:]], shell="bash"))
+"""
+
+
+@pytest.mark.slow
+def test_commands_and_options_are_completed(in_bash, tmp_path):
+    (tmp_path / "my config.yaml").touch()
+    assert in_bash("ggeur doc") == ["doctor "]
+    assert in_bash("ggeur --dry") == ["--dry-run "]
+    assert in_bash("ggeur --cfg my") == ["my\\ config.yaml "]
+    assert in_bash("ggeur predict --fl") == ["--flag-below "]
+    assert in_bash("ggeur predict --labels n") == ["names "]

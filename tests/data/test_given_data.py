@@ -8,7 +8,11 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import settings as effort
+from hypothesis import strategies as st
 from PIL import Image
+from test_partition import divide, make_dataset, numbers
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.data import (
@@ -17,6 +21,18 @@ from federatedscope_ggeur.data import (
     Embeddings,
     FederatedData,
     centralise,
+    check_splits,
+    class_counts,
+    fingerprint,
+    held_lazily,
+    sizes_of,
+    validation_share,
+)
+from federatedscope_ggeur.data.split import (
+    deal_evenly,
+    hold_out,
+    split_domain,
+    stratified_split,
 )
 from federatedscope_ggeur.errors import ConfigError, DataError
 
@@ -253,3 +269,279 @@ def test_what_is_no_such_data_set_is_named(tmp_path):
     tensors = [(torch.ones(3, 8, 8), 0)]
     with pytest.raises(DataError, match="row 0 has a Tensor and not a PIL image"):
         FederatedData.from_torch({"a": tensors}, "pixels", **more)
+
+
+# Clients whose rows are ranges of shared rows.
+
+
+CLASSES = 3
+SPLITS = ("train", "test", "val")
+
+
+@st.composite
+def arrays(draw):
+    """Rows of up to six clients in two domains, in any order and any split."""
+    n = draw(st.integers(1, 25))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    clients = rng.integers(0, 6, n)
+    return {
+        "features": rng.normal(size=(n, 2)).astype("float32"),
+        "labels": rng.integers(0, CLASSES, n),
+        "clients": clients,
+        "domains": np.array(["a", "b"])[clients % 2],
+        "split": rng.integers(0, 3, n),
+    }
+
+
+def divided(rows, **options) -> FederatedData:
+    split = rows["split"]
+    given = {name: rows[name] for name in ("features", "labels", "clients", "domains")}
+    given.update(test=split == 1, validation=split == 2)
+    names = [str(c) for c in range(CLASSES)]
+    return FederatedData.from_arrays(**given, class_names=names, **options)
+
+
+@pytest.mark.slow
+@given(arrays())
+def test_each_client_has_its_rows_in_their_order(rows):
+    data = divided(rows)
+    labels = np.unique(rows["clients"])
+    assert len(data.clients) == len(labels)
+    for client, who in zip(data.clients, labels):
+        assert client.domain == ("a", "b")[who % 2]
+        for place, split in enumerate(SPLITS):
+            mine = (rows["clients"] == who) & (rows["split"] == place)
+            part = getattr(client, split)
+            np.testing.assert_array_equal(part.features, rows["features"][mine])
+            np.testing.assert_array_equal(part.labels, rows["labels"][mine])
+            assert part.domain == client.domain
+
+
+@pytest.mark.slow
+@given(arrays())
+def test_what_is_said_of_all_is_that_of_each(rows):
+    ranges = divided(rows)
+    each = tuple(ranges.clients)
+    apart = FederatedData(each, ranges.domains, (), ranges.class_names, "arrays")
+    counts = [torch.bincount(c.train.labels, minlength=CLASSES).tolist() for c in each]
+    for data in (ranges, apart):
+        assert class_counts(data.clients, CLASSES).tolist() == counts
+        for split in SPLITS:
+            sizes = [len(getattr(client, split)) for client in each]
+            assert sizes_of(data.clients, split).tolist() == sizes
+        held = list(held_lazily(data.clients))
+        assert [one.number for one in held] == [one.number for one in each]
+    assert fingerprint(ranges) == fingerprint(apart)
+    assert ranges.rows("val").keys() == apart.rows("val").keys()
+    for domain, part in ranges.rows("train").items():
+        assert part.features.equal(apart.rows("train")[domain].features)
+
+
+def test_rows_in_order_are_not_copied_if_nobody_changes_them():
+    features = np.zeros((6, 2), dtype="float32")
+    labels, clients = np.arange(6) % 2, [1, 1, 2, 2, 1, 2]
+    test = np.arange(6) > 3
+    for copy in (True, False):
+        data = FederatedData.from_arrays(
+            features, labels, clients, test=test, copy=copy
+        )
+        train = data.clients[1].train.features.numpy()
+        assert np.shares_memory(train, features) == (not copy)
+
+
+def test_a_client_by_position():
+    data = FederatedData.from_arrays(np.ones((4, 2)), [0, 1, 0, 1], [1, 2, 3, 4])
+    assert isinstance(data.clients[-1], ClientData)
+    assert [one.number for one in data.clients[1:3]] == [2, 3]
+    with pytest.raises(IndexError):
+        data.clients[4]
+
+
+# All training rows in one place, and the test sets as they were.
+
+
+@effort(max_examples=30)
+@given(
+    st.integers(0, 9),
+    st.sampled_from(["iid", "lda", "lds", "domain"]),
+    st.integers(0, 99),
+)
+def test_one_client_holds_every_clients_rows_in_order(more, splitter, seed):
+    divided = divide(make_dataset(), splitter, clients=2 + more, seed=seed)
+    (client,) = centralise(divided).clients
+    assert client.number == 1
+    trains = [c.train for c in divided.clients]
+    assert numbers(client.train) == [row for t in trains for row in numbers(t)]
+    assert torch.equal(client.train.labels, torch.cat([t.labels for t in trains]))
+    assert client.domain == client.train.domain == "all domains"
+
+
+def test_the_test_sets_are_those_of_the_clients_together():
+    divided = divide(make_dataset(), clients=5)
+    pooled = centralise(divided)
+    assert pooled.domains == divided.domains
+    before, after = divided.test_sets(), pooled.test_sets()
+    assert list(after) == list(before) == ["art", "photo"]
+    for name, rows in before.items():
+        assert numbers(after[name]) == numbers(rows)
+        assert torch.equal(after[name].labels, rows.labels)
+    assert len(pooled.clients[0].test) == 0
+
+
+def test_an_unseen_domain_stays_one():
+    dataset = make_dataset((20, 30, 40), (10, 12, 14))
+    pooled = centralise(divide(dataset, clients=2, unseen_domains=["photo"]))
+    assert len(pooled.clients[0].train) == 20 + 40
+    assert [domain.name for domain in pooled.unseen] == ["photo"]
+    assert list(pooled.test_sets()) == ["art", "sketch", "photo"]
+    assert pooled.domains == ("art", "sketch")
+
+
+def test_what_the_data_are_stays():
+    divided = divide(make_dataset(), clients=4)
+    pooled = centralise(divided)
+    assert (pooled.dim, pooled.num_classes) == (divided.dim, divided.num_classes)
+    assert (pooled.class_names, pooled.encoder) == (divided.class_names, "numbers")
+    assert pooled.is_centralised
+    assert not divided.is_centralised
+
+
+def test_a_second_time_changes_nothing():
+    pooled = centralise(divide(make_dataset(), clients=4))
+    assert centralise(pooled) is pooled
+
+
+def test_clients_without_rows_are_no_problem():
+    divided = divide(make_dataset((2,), (2,)), "lda", [{"alpha": 1e-6}], clients=6)
+    (client,) = centralise(divided).clients
+    assert sorted(numbers(client.train)) == [0, 1]
+
+
+def test_rows_for_validation_stay_apart_too():
+    divided = divide(make_dataset(), clients=5, validation=0.2)
+    pooled = centralise(divided)
+    (client,) = pooled.clients
+    assert len(client.val) == 0
+    for name, rows in divided.rows("val").items():
+        assert len(rows) > 0
+        assert numbers(pooled.rows("val")[name]) == numbers(rows)
+    assert list(pooled.rows("train")) == ["all domains"]
+    assert numbers(pooled.rows("train")["all domains"]) == numbers(client.train)
+
+
+# The train/test split: exact sizes, disjoint, stratified, keyed by seed and domain.
+
+
+labels_of_any_mix = st.lists(st.integers(0, 6), max_size=80).map(
+    lambda values: np.array(values, dtype=np.int64)
+)
+
+
+def numbered(n, name="photo"):
+    """Rows that can be told apart: the feature is the row's number."""
+    features = torch.arange(n, dtype=torch.float32)[:, None]
+    return Embeddings(features, torch.arange(n) % 3, name)
+
+
+def row_numbers(rows):
+    return rows.features[:, 0].tolist()
+
+
+@pytest.mark.slow
+@given(labels_of_any_mix, st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 9))
+def test_sizes_are_exact_and_parts_disjoint(labels, train, test, seed):
+    test = min(test, 1 - train)
+    a, b = stratified_split(labels, train, test, np.random.default_rng(seed))
+    n = len(labels)
+    assert len(a) == round(train * n)
+    assert len(a) + len(b) == round((train + test) * n)
+    assert len({*a, *b}) == len(a) + len(b)
+    assert (np.diff(a) > 0).all()
+    assert (np.diff(b) > 0).all()
+    for c in set(labels.tolist()):
+        count = (labels == c).sum()
+        # one row for rounding the class, one for rounding the domain's total
+        assert abs((labels[a] == c).sum() - train * count) <= 2
+
+
+@pytest.mark.slow
+@given(labels_of_any_mix, st.integers(1, 9), st.integers(0, 9))
+def test_deal_is_even_overall_and_in_every_class(labels, parts, seed):
+    hands = deal_evenly(labels, parts, np.random.default_rng(seed))
+    assert sorted(np.concatenate(hands).tolist()) == list(range(len(labels)))
+    for rows in [labels >= 0] + [labels == c for c in range(7)]:
+        sizes = [int(rows[hand].sum()) for hand in hands]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**9))
+def test_same_seed_same_split_other_seed_other_split(seed):
+    first = split_domain(numbered(90), [0.7, 0.0, 0.3], seed)
+    again = split_domain(numbered(90), [0.7, 0.0, 0.3], seed)
+    other = split_domain(numbered(90), [0.7, 0.0, 0.3], seed + 1)
+    named = split_domain(numbered(90, "sketch"), [0.7, 0.0, 0.3], seed)
+    assert row_numbers(first.train) == row_numbers(again.train)
+    assert row_numbers(first.train) != row_numbers(other.train)
+    assert row_numbers(first.train) != row_numbers(named.train)
+
+
+def test_fractions_below_one_leave_rows_out():
+    domain = split_domain(numbered(100), [0.3, 0.0, 0.2], 0)
+    assert (len(domain.train), len(domain.test)) == (30, 20)
+
+
+def test_domain_too_small_to_split_is_refused():
+    with pytest.raises(DataError, match=r"photo.*1 row.*data\.splits"):
+        split_domain(numbered(1), [0.7, 0.0, 0.3], 0)
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ([0.7, 0.3], r"data\.splits.*three numbers"),
+        (0.7, r"data\.splits.*three numbers"),
+        (["0.7", 0.0, 0.3], r"data\.splits.*three numbers"),
+        ([0.7, 0.0, -0.3], r"data\.splits.*between 0 and 1"),
+        ([float("nan"), 0.0, 0.3], r"data\.splits.*between 0 and 1"),
+        ([0.0, 0.0, 0.3], r"data\.splits.*more than 0"),
+        ([0.7, 0.0, 0.0], r"data\.splits.*more than 0"),
+        ([0.7, 0.0, 0.4], r"data\.splits.*at most 1"),
+    ],
+)
+def test_impossible_splits_are_refused(splits, message):
+    with pytest.raises(ConfigError, match=message):
+        check_splits(splits)
+
+
+class TestHoldOut:
+    """Rows for validation, of one client."""
+
+    @pytest.mark.slow
+    @given(
+        st.lists(st.integers(0, 30), min_size=1, max_size=6),
+        st.floats(0, 0.9),
+        st.integers(0, 99),
+    )
+    def test_are_disjoint_and_no_class_loses_its_last(self, sizes, share, seed):
+        labels = np.repeat(np.arange(len(sizes)), sizes)
+        rng = np.random.default_rng(seed)
+        rng.shuffle(labels)
+        train, val = hold_out(labels, share, rng)
+        both = np.concatenate([train, val])
+        assert sorted(both.tolist()) == list(range(len(labels)))
+        spare = sum(max(0, n - 1) for n in sizes)
+        assert len(val) == min(round(share * len(labels)), spare)
+        for c, n in enumerate(sizes):
+            held = int((labels[val] == c).sum())
+            assert held <= max(0, n - 1)
+            wanted = len(val) * max(0, n - 1) / max(1, spare)
+            assert abs(held - wanted) <= 1
+
+    def test_validation_takes_its_part_of_what_is_not_for_testing(self):
+        assert validation_share([0.6, 0.2, 0.2]) == pytest.approx(0.25)
+        assert validation_share([0.7, 0.0, 0.3]) == 0
+        domain = split_domain(numbered(100), [0.6, 0.2, 0.2], 0)
+        assert (len(domain.train), len(domain.test)) == (80, 20)
+        same = split_domain(numbered(100), [0.8, 0.0, 0.2], 0)
+        assert row_numbers(same.train) == row_numbers(domain.train)

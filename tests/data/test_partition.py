@@ -193,16 +193,6 @@ def test_min_per_class_leaves_the_proportions_of_the_rest(splitter):
             assert abs(held(after)[c] - 20 - share * (n - 60)) <= 2
 
 
-@pytest.mark.parametrize("splitter", SKEWED)
-def test_min_per_class_0_is_without_it(splitter):
-    dataset = make_dataset()
-    plain, zero = (
-        train_numbers(divide(dataset, splitter, [{"alpha": 0.1, **more}], clients=6))
-        for more in ({}, {"min_per_class": 0})
-    )
-    assert plain == zero
-
-
 def test_partitions_stay_as_they_were():
     """Rows of client 1 that this very call gave before there was `min_per_class`."""
     dataset = make_dataset((20,), (3,))

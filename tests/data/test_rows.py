@@ -205,11 +205,23 @@ def test_labels_of_csv_files_stay_texts(tmp_path, title):
         ("x,y\n0.5,\n", "row 1: '' is no number"),
         ("x,y\n0.5,1e39\n", "too large for float32; the first such row is 0"),
         ("x,y\n0.5,1e16\n", r"beyond \+-1e\+15"),
+        ("", "the file has no rows"),
+        ("1,2,3\n1,2\n", "row 2: it has not as many columns"),
+        ("1,2,3\n1,2,x\n", "row 2: 'x' is no number"),
+        ("a;b;label\n1;2;x\n", "row 1: '1;2;x' is no number; commas sep"),
+        ("1,2,nan\n", "NaN or inf; the first such row is 0"),
     ],
 )
 def test_csv_files_that_are_refused(tmp_path, text, problem):
     with pytest.raises(DataError, match=problem):
         Rows.of_file(csv(tmp_path, text))
+
+
+@pytest.mark.parametrize("end", ["npz", "npy"])
+def test_text_is_no_array(tmp_path, end):
+    (tmp_path / f"rows.{end}").write_text("text")
+    with pytest.raises(DataError, match=f"no {end} a"):
+        Rows.of_file(tmp_path / f"rows.{end}")
 
 
 def test_rows_that_were_of_length_1_should_be(caplog):

@@ -138,6 +138,7 @@ def test_a_file_is_what_its_name_says_to_the_byte(tmp_path, form):
     one, other = (file.read_bytes() for file in files)
     assert one == other
     assert one.startswith(BEGINS[form])
+    assert b"CreationDate" not in one
     assert dict(matplotlib.rcParams) == before
 
 

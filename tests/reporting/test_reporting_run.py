@@ -4,13 +4,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from own_process import python
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting import (
@@ -153,11 +153,7 @@ print(json.dumps([found.peak_memory, found.git_commit, found.git_changed,
 
 
 def ask(folder: Path, size: int):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(size)],
-        cwd=folder, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return json.loads(done.stdout)
+    return json.loads(python("-c", SCRIPT, size, cwd=folder).stdout)
 
 
 def git(folder, *words):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from pictures import photograph
+from torchvision import transforms
 
-transforms = pytest.importorskip("torchvision.transforms")
-frames = pytest.importorskip("federatedscope_ggeur.data.encoders.frames")
+from federatedscope_ggeur.data.encoders import frames
 
 BICUBIC = transforms.InterpolationMode.BICUBIC
 MEAN, STD = (0.48, 0.45, 0.4), (0.26, 0.261, 0.27)
@@ -34,15 +33,6 @@ def eval_transform(size=32, crop=28):
     )
 
 
-def picture(width, height, seed=0):
-    """A smooth picture with some grain, as photographs are."""
-    rng = np.random.default_rng(seed)
-    coarse = Image.fromarray(rng.integers(0, 255, (6, 8, 3), dtype=np.uint8))
-    smooth = np.asarray(coarse.resize((width, height), Image.BICUBIC), float)
-    grain = rng.normal(0, 6, smooth.shape)
-    return Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
-
-
 SIZES = [(64, 48), (48, 64), (33, 57), (28, 28), (20, 300)]
 
 
@@ -50,7 +40,7 @@ SIZES = [(64, 48), (48, 64), (33, 57), (28, 28), (20, 300)]
 def test_the_parts_give_the_bits_of_the_whole(size):
     whole = eval_transform()
     frame = frames.frame_of(whole)
-    pictures = [picture(*size, seed) for seed in range(3)]
+    pictures = [photograph(*size, seed) for seed in range(3)]
     small = torch.stack([frame.shape(one) for one in pictures])
     assert small.dtype == torch.uint8
     assert torch.equal(frame.normalise(small), torch.stack([*map(whole, pictures)]))
@@ -59,7 +49,7 @@ def test_the_parts_give_the_bits_of_the_whole(size):
 @pytest.mark.parametrize("size", SIZES)
 def test_on_a_device_images_become_small_as_by_pillow_but_for_rounding(size):
     frame = frames.frame_of(eval_transform())
-    image = picture(*size)
+    image = photograph(*size)
     pixels = transforms.functional.pil_to_tensor(image)
     found = frame.small(torch.stack([pixels, pixels.flip(0)])).float()
     wanted = frame.shape(image).float()
@@ -70,7 +60,7 @@ def test_on_a_device_images_become_small_as_by_pillow_but_for_rounding(size):
 
 def test_a_frame_can_be_sent_to_a_process():
     frame = frames.frame_of(eval_transform())
-    image = picture(64, 48)
+    image = photograph(64, 48)
     again = pickle.loads(pickle.dumps(frame))
     assert torch.equal(again.shape(image), frame.shape(image))
 

@@ -111,10 +111,7 @@ def test_what_changes_no_feature_changes_no_identity(settings, model, tmp_path):
         for changes in (
             {"pretrained": file, "quick_gelu": "with"},
             {"pretrained": str(moved), "quick_gelu": "with"},
-            {
-                "pretrained": file,
-                "model": f"{settings.model}-quickgelu",
-            },
+            {"pretrained": file, "model": f"{settings.model}-quickgelu"},
         )
     )
     assert first == second == third

@@ -8,7 +8,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from image_miniatures import draw, draw_tree, pixels
+from image_miniatures import draw, draw_tree, pixels, refuse
 from PIL import Image, ImageFile
 
 from federatedscope_ggeur.data.images import IMAGE_READERS, load_image
@@ -115,57 +115,57 @@ def test_linked_files_and_folders_are_followed(tmp_path):
 def test_different_classes_are_listed_by_domain(tmp_path):
     draw_tree(tmp_path, ["art"], ["cat", "dog"])
     draw_tree(tmp_path, ["photo"], ["cat", "Dog", "owl"])
-    with pytest.raises(DataError) as caught:
-        read_image_folder(tmp_path)
-    message = str(caught.value)
-    assert "'art'" in message
-    assert "lacks 'Dog', 'owl'" in message
-    assert "'photo'" in message
-    assert "lacks 'dog'" in message
-
-
-def refuse(root, *parts):
-    with pytest.raises(DataError) as caught:
-        read_image_folder(root)
-    for part in parts:
-        assert str(part) in str(caught.value)
+    said = ("'art'", "lacks 'Dog', 'owl'", "'photo'", "lacks 'dog'")
+    refuse(read_image_folder, tmp_path, *said)
 
 
 def test_empty_class_folder(tmp_path):
     draw_tree(tmp_path, ["art"], ["dog"])
     (tmp_path / "art" / "cat").mkdir()
     (tmp_path / "art" / "cat" / "note.txt").write_text("x")
-    refuse(tmp_path, tmp_path / "art" / "cat", "no image files", "1 other file")
+    refuse(
+        read_image_folder,
+        tmp_path,
+        tmp_path / "art" / "cat",
+        "no image files",
+        "1 other file",
+    )
 
 
 def test_images_directly_in_the_domain(tmp_path):
     draw(tmp_path / "dog" / "a.jpg")
-    refuse(tmp_path, tmp_path / "dog", "no class folders", "but 1 image(s)")
+    refuse(
+        read_image_folder,
+        tmp_path,
+        tmp_path / "dog",
+        "no class folders",
+        "but 1 image(s)",
+    )
 
 
 def test_folders_in_a_class(tmp_path):
     draw_tree(tmp_path, ["art"], ["dog"])
     draw(tmp_path / "art" / "dog" / "more" / "a.jpg")
-    refuse(tmp_path, tmp_path / "art" / "dog", "'more'", "directly")
+    refuse(read_image_folder, tmp_path, tmp_path / "art" / "dog", "'more'", "directly")
 
 
 @pytest.mark.parametrize("extra", [[], ["test", "val"], ["test", "dog"]])
 def test_a_split_that_is_not_train_and_test(tmp_path, extra):
     draw_tree(tmp_path / "art", ["train", *extra], ["dog"])
     draw_tree(tmp_path, ["photo"], ["dog"])
-    refuse(tmp_path, tmp_path / "art", "'train'", *extra)
+    refuse(read_image_folder, tmp_path, tmp_path / "art", "'train'", *extra)
 
 
 @pytest.mark.parametrize("extra", [[], ["val"], ["test", "art"]])
 def test_parts_of_a_split_in_the_root_are_no_domains(tmp_path, extra):
     draw_tree(tmp_path, ["train", *extra], ["dog", "cat"])
-    refuse(tmp_path, "has the folders", "'train'", "one domain")
+    refuse(read_image_folder, tmp_path, "has the folders", "'train'", "one domain")
 
 
 def test_broken_link(tmp_path):
     draw_tree(tmp_path, ["art"], ["dog"])
     (tmp_path / "art" / "dog" / "z.jpg").symlink_to(tmp_path / "gone.jpg")
-    refuse(tmp_path, "z.jpg", "cannot be read")
+    refuse(read_image_folder, tmp_path, "z.jpg", "cannot be read")
 
 
 def test_names_that_are_no_text(tmp_path):
@@ -175,7 +175,7 @@ def test_names_that_are_no_text(tmp_path):
         os.link(tmp_path / "art" / "dog" / "pic_000.jpg", path)
     except OSError:
         pytest.skip("the file system takes UTF-8 names alone")
-    refuse(tmp_path, r"caf\xe9.jpg", "not UTF-8", "Rename")
+    refuse(read_image_folder, tmp_path, r"caf\xe9.jpg", "not UTF-8", "Rename")
 
 
 # One image file: loaded as a person sees it, or refused with its path.
@@ -373,7 +373,4 @@ def test_a_root_without_it_is_refused(name, tmp_path):
         (draw(tmp_path / "a.jpg"), "is not a folder"),
         (archive.parent, "has no folders" if name == "image_folder" else archive.name),
     ):
-        with pytest.raises(DataError) as caught:
-            IMAGE_READERS[name](root)
-        for part in (root, problem, *WANTED[name]):
-            assert str(part) in str(caught.value)
+        refuse(IMAGE_READERS[name], root, root, problem, *WANTED[name])

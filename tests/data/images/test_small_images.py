@@ -14,7 +14,9 @@ from image_miniatures import (
     draw,
     draw_tree,
     leaf_users,
+    loaded,
     pixels,
+    refuse,
     write_cifar10,
     write_cifar100,
     write_leaf,
@@ -23,9 +25,6 @@ from image_miniatures import (
 )
 
 from federatedscope_ggeur.data import partition
-from federatedscope_ggeur.data.encoders import EncoderSettings
-from federatedscope_ggeur.data.encoding import EncodingSettings
-from federatedscope_ggeur.data.extraction import ExtractionSettings
 from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.femnist import read_femnist
 from federatedscope_ggeur.data.images.packed import read_cifar10, read_cifar100
@@ -39,10 +38,6 @@ from federatedscope_ggeur.errors import DataError
 
 
 PYTHON_10, PYTHON_100 = "cifar-10-batches-py", "cifar-100-python"
-
-
-def loaded(images):
-    return np.stack([np.asarray(images.load(row)) for row in range(len(images))])
 
 
 @pytest.mark.parametrize("below", ["", PYTHON_10, f"cifar10/{PYTHON_10}", "CIFAR-10"])
@@ -110,13 +105,6 @@ def test_keys_of_python_2_may_be_bytes(tmp_path):
             content[b"label_names"] = [name.encode() for name in CIFAR10_NAMES]
         write_pickle(path, content)
     assert read_cifar10(tmp_path).class_names == tuple(CIFAR10_NAMES)
-
-
-def refuse(reader, root, *parts):
-    with pytest.raises(DataError) as caught:
-        reader(root)
-    for part in parts:
-        assert str(part) in str(caught.value)
 
 
 class _Runs:
@@ -276,19 +264,16 @@ def test_names_that_several_classes_have(tmp_path):
     assert names == (f"crane ({WNIDS[0]})", f"crane ({WNIDS[1]})", WNIDS[2])
 
 
-def refuse_tiny_imagenet(root, *parts):
-    with pytest.raises(DataError) as caught:
-        read_tiny_imagenet(root)
-    for part in parts:
-        assert str(part) in str(caught.value)
-
-
 @pytest.mark.parametrize("part", ["train", "val"])
 def test_a_missing_part(tmp_path, part):
     write_tiny_imagenet(tmp_path)
     shutil.rmtree(tmp_path / part)
-    refuse_tiny_imagenet(
-        tmp_path, "lacks the folders train and val", "'wnids.txt'", "cs231n"
+    refuse(
+        read_tiny_imagenet,
+        tmp_path,
+        "lacks the folders train and val",
+        "'wnids.txt'",
+        "cs231n",
     )
 
 
@@ -332,7 +317,7 @@ ANNOTATIONS = "val/val_annotations.txt"
 def test_annotations_that_do_not_fit(tmp_path, damage, problem):
     write_tiny_imagenet(tmp_path)
     damage(tmp_path)
-    refuse_tiny_imagenet(tmp_path, tmp_path / "val", *problem)
+    refuse(read_tiny_imagenet, tmp_path, tmp_path / "val", *problem)
 
 
 @pytest.mark.parametrize(
@@ -346,14 +331,17 @@ def test_annotations_that_do_not_fit(tmp_path, damage, problem):
 def test_wnids_that_do_not_fit(tmp_path, lines, problem):
     write_tiny_imagenet(tmp_path)
     (tmp_path / "wnids.txt").write_text("\n".join(lines))
-    refuse_tiny_imagenet(tmp_path, tmp_path / "wnids.txt", problem)
+    refuse(read_tiny_imagenet, tmp_path, tmp_path / "wnids.txt", problem)
 
 
 def test_empty_class_folder(tmp_path):
     write_tiny_imagenet(tmp_path)
     (tmp_path / "train" / "n00000001" / "images").mkdir(parents=True)
-    refuse_tiny_imagenet(
-        tmp_path, tmp_path / "train" / "n00000001" / "images", "no image files"
+    refuse(
+        read_tiny_imagenet,
+        tmp_path,
+        tmp_path / "train" / "n00000001" / "images",
+        "no image files",
     )
 
 
@@ -362,10 +350,6 @@ def test_empty_class_folder(tmp_path):
 
 # Not sorted: writers are numbered by name, over all files.
 FIRST, SECOND = {"f9_07": 3, "f0_02": 2}, {"f5_11": 4}
-
-
-def pixels_of(images):
-    return np.stack([np.asarray(images.load(row)) for row in range(len(images))])
 
 
 @pytest.mark.parametrize("below", ["", "data", "data/femnist/data"])
@@ -383,7 +367,7 @@ def test_all_data(tmp_path, below):
     assert images.labels.tolist() == [0, 7, 14, 1, 8, 0, 7, 14, 21]
     assert images.keys[3] == "all_data/all_data_0.json#3"
     grey = np.concatenate([users[u][0] for users in (one, two) for u in users])
-    assert (pixels_of(images) == grey[..., None]).all()
+    assert (loaded(images) == grey[..., None]).all()
 
 
 def test_train_and_test_go_before_all_data(tmp_path):
@@ -394,15 +378,9 @@ def test_train_and_test_go_before_all_data(tmp_path):
     assert domain.test.users.tolist() == [1] * 4
 
 
-def test_writers_are_clients(tmp_path):
+def test_writers_are_clients(tmp_path, settings):
     rows = {f"f{number:02}": 20 + number for number in range(4)}
     write_leaf(tmp_path / "all_data" / "all_data_0.json", leaf_users(rows))
-    settings = EncodingSettings(
-        EncoderSettings("pixels", image_size=8),
-        ExtractionSettings(num_workers=0),
-        "cpu",
-        str(tmp_path / "cache"),
-    )
     for _ in range(2):  # made, and read again
         data = load_data("femnist@ggeur", str(tmp_path), [0.8, 0.0, 0.2], 0, settings)
         found = partition(

@@ -36,11 +36,7 @@ def divided(splitter, args, clients, train, test=None, seed=0, classes=None):
     classes = int(train.labels.max()) + 1 if classes is None else classes
     data = DataSet((Domain("d", train, test),), tuple(map(str, range(classes))), "none")
     found = partition(
-        data,
-        client_num=clients,
-        splitter=splitter,
-        splitter_args=args,
-        seed=seed,
+        data, client_num=clients, splitter=splitter, splitter_args=args, seed=seed
     )
     return found.clients
 

@@ -14,10 +14,7 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.extras.audit.answers import (
-    Verdict,
-    audit_run,
-)
+from federatedscope_ggeur.extras.audit.answers import Verdict, audit_run
 from federatedscope_ggeur.extras.audit.base import (
     AttackResult,
     Clock,

@@ -27,11 +27,11 @@ C, D = 4, 6
 NOISE = {"counts": 3.0, "sums": 0.8, "square": 0.4}
 
 
-def release(seed, square=False):
+def release(seed, square=False, more_counts=()):
     rng = np.random.default_rng(seed)
-    counts = torch.tensor([30.0, 12.0, -2.0, 50.0], dtype=torch.float64)
+    counts = torch.tensor([30.0, 12.0, -2.0, 50.0, *more_counts], dtype=torch.float64)
     centre = torch.tensor(rng.normal(size=D)) * 0.2
-    sums = torch.tensor(rng.normal(size=(C, D))) * 4
+    sums = torch.tensor(rng.normal(size=(len(counts), D))) * 4
     moment = None
     if square:
         half = torch.tensor(rng.normal(size=(40, D))) * 0.4
@@ -111,22 +111,13 @@ def test_without_any_rows_public_ones_decide():
 # Text features as a guess of class means, which a noisy release corrects.
 
 
-TEXT_CLASSES, TEXT_DIM = 5, 4
-
-
-def release_near_texts():
-    counts = torch.tensor([30.0, 12.0, -2.0, 50.0, 9.0], dtype=torch.float64)
-    rng = np.random.default_rng(1)
-    sums = torch.tensor(rng.normal(size=(TEXT_CLASSES, TEXT_DIM))) * 4
-    noise = {"counts": 3.0, "sums": 0.8, "square": 0.4}
-    centre = torch.tensor(rng.normal(size=TEXT_DIM)) * 0.2
-    return NoisyStatistics(counts, centre, sums, None, noise)
+TEXT_CLASSES = 5
 
 
 def test_text_is_a_guess_that_counts_like_rows():
-    held, kappa = release_near_texts(), 3.0
+    held, kappa = release(1, more_counts=[9.0]), 3.0
     rng = np.random.default_rng(5)
-    features = held.sums / 5 + torch.tensor(rng.normal(size=(TEXT_CLASSES, TEXT_DIM)))
+    features = held.sums / 5 + torch.tensor(rng.normal(size=(TEXT_CLASSES, D)))
     text = ClassTexts(features, 1.0, prior=kappa)
     counts = likely_counts(held).tolist()
     total = float(held.counts.clamp(min=1).sum())
@@ -143,9 +134,9 @@ def test_text_is_a_guess_that_counts_like_rows():
     likely = np.exp(-(((grid - above / squares) / noise) ** 2) / 2)
     a = (grid * likely).sum() / likely.sum()
     assert bridge(held, text.offsets) == pytest.approx(a, rel=1e-4)
-    w = 0.9 * CLIP**2 / TEXT_DIM / 2
+    w = 0.9 * CLIP**2 / D / 2
     b = 1 / (1 / w + kappa / w)  # the spread between classes, and kappa rows
-    means, p = np.zeros((TEXT_CLASSES, TEXT_DIM)), w
+    means, p = np.zeros((TEXT_CLASSES, D)), w
     for c in range(TEXT_CLASSES):
         v = (0.8 / counts[c]) ** 2 + w / counts[c]
         h = b / (b + v)
@@ -153,7 +144,7 @@ def test_text_is_a_guess_that_counts_like_rows():
         p += h * v / TEXT_CLASSES
     weight, _ = believed(held, text.guess(partial(bridge, held))[0], kappa).head()
     np.testing.assert_allclose(weight, means / p, rtol=1e-4)
-    half = torch.tensor(rng.normal(size=(40, TEXT_DIM))) * 0.4
+    half = torch.tensor(rng.normal(size=(40, D))) * 0.4
     squared = replace(held, square=half.T @ half)
     assert (
         believed(squared, text.guess(partial(bridge, squared))[0], kappa)

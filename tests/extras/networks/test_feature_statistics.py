@@ -111,10 +111,7 @@ class TestRunningStatistics:
                 np.testing.assert_allclose(found.numpy(), wanted, 1e-4, 1e-5)
         assert (running.batches, running.rows) == (7, 28)
 
-    @given(
-        st.lists(st.integers(1, 9), min_size=1, max_size=12),
-        st.floats(0, 0.99),
-    )
+    @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.floats(0, 0.99))
     @settings(deadline=None, max_examples=50)
     def test_the_largest_share_of_a_row(self, sizes, momentum):
         running = RunningStatistics(1, momentum)

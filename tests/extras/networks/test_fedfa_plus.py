@@ -349,13 +349,6 @@ class TestWhatTravels:
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def spoilt(name, change):
-    federation = image_federation(make_image_data(), FedFAPlus()).round0()
-    update = federation.train(1)[0]
-    change(update.upload[name])
-    return federation, update
-
-
 @pytest.mark.parametrize(
     ("name", "change", "problem"),
     [
@@ -368,7 +361,9 @@ def spoilt(name, change):
     ],
 )
 def test_an_upload_that_cannot_be_is_refused(name, change, problem):
-    federation, update = spoilt(name, change)
+    federation = image_federation(make_image_data(), FedFAPlus()).round0()
+    update = federation.train(1)[0]
+    change(update.upload[name])
     with pytest.raises(MessageError, match=f"client 1 .*{problem}"):
         federation.step(1, [update], [1])
 

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from federatedscope_ggeur.extras.networks import base
 from federatedscope_ggeur.extras.networks.keys import stage_numbers
-from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
-    BatchDraws,
-)
+from federatedscope_ggeur.extras.networks.methods.feature_statistics import BatchDraws
 
 ACTING = {name: act for name, act in base.AUGMENTATIONS.items() if act}
 

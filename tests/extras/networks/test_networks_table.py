@@ -10,10 +10,7 @@ from torch import nn
 
 from federatedscope_ggeur import downloads
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.networks.base import (
-    image_shape,
-    register_network,
-)
+from federatedscope_ggeur.extras.networks.base import image_shape, register_network
 from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.extras.networks.keys import NETWORKS
 from federatedscope_ggeur.models import (
@@ -164,8 +161,7 @@ def test_unknown_names(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "package"),
-    [("resnet18", "torchvision"), ("timm:resnet10t", "timm")],
+    ("name", "package"), [("resnet18", "torchvision"), ("timm:resnet10t", "timm")]
 )
 def test_a_library_that_is_missing_is_named(monkeypatch, name, package):
     for module in [m for m in sys.modules if m.partition(".")[0] == package]:

@@ -151,20 +151,6 @@ class TestTheCommand:
             assert row["classes"][0]["class"] == one.classes[0][0]
             assert row["classes"][0]["probability"] == pytest.approx(one.classes[0][1])
 
-    @pytest.mark.parametrize(
-        ("clients", "said"),
-        [
-            ([], "1 (clean), 2 (inverted), 3 (blurred), 4 (noisy)"),
-            (["--clients", "7"], "there is no client 7"),
-            (["--clients", "1,2"], "one for each of the 1 rows, got 2"),
-        ],
-    )
-    def test_another_is_refused(self, left, files, capsys, clients, said):
-        image = str(files[1][0])
-        words = ["predict", "--run", str(left("fedbn")), image, *clients]
-        assert main(words) == 1
-        assert said in capsys.readouterr().err
-
 
 def another_client_s(heads, other):
     shutil.copy(heads / "client_2.safetensors", heads / "client_1.safetensors")

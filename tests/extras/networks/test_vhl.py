@@ -1,13 +1,26 @@
 """VHL with noise images: one set for everyone, of which nothing travels."""
 
+import numpy as np
 import pytest
 import torch
 from by_bytes import Federation
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from image_federations import NETWORKS, federate_images
 from image_federations import TRAINING as LOCAL
 from image_federations import make_image_data as image_data
 
-from federatedscope_ggeur.extras.networks.methods.vhl import VHL, noise_set
+from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
+    SMOOTHING,
+    soft_histogram,
+    symmetric_divergence,
+)
+from federatedscope_ggeur.extras.networks.methods.vhl import (
+    VHL,
+    alignment,
+    noise_set,
+    supervised_contrastive,
+)
 from federatedscope_ggeur.methods import FedAvg, build_method
 from federatedscope_ggeur.models.build import build_model
 from federatedscope_ggeur.models.heads import LinearHead
@@ -17,16 +30,6 @@ SMALL = {"images_per_class": 6, "batch_size": 8}
 
 def vhl(**settings):
     return VHL(**{**SMALL, **settings})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", sorted(NETWORKS))
-@pytest.mark.parametrize(("weight", "tolerance"), [(0.0, 0), (1e-20, 1e-6)])
-def test_without_both_terms_it_is_fedavg(norm, weight, tolerance):
-    plain = federate_images(FedAvg(), network=norm).weights
-    method = vhl(virtual=weight, alignment=weight)
-    found = federate_images(method, network=norm).weights
-    torch.testing.assert_close(found, plain, rtol=tolerance, atol=tolerance)
 
 
 def test_the_set_is_of_the_run_s_seed_alone():
@@ -67,3 +70,160 @@ def test_only_the_first_passes_are_aligned():
     assert not torch.allclose(runs[1], runs[0], atol=1e-4)
     assert not torch.allclose(runs[2], runs[1], atol=1e-4)
     assert torch.equal(runs[3], runs[2])
+
+
+# The supervised contrastive loss against a double loop, and what it moves.
+
+
+def double_loop(z, labels, temperature):
+    u = z / np.linalg.norm(z, axis=1, keepdims=True)
+    n, total = len(z), 0.0
+    for i in range(n):
+        others = sum(np.exp(u[i] @ u[a] / temperature) for a in range(n) if a != i)
+        positive = [j for j in range(n) if j != i and labels[j] == labels[i]]
+        for j in positive:
+            log_share = u[i] @ u[j] / temperature - np.log(others)
+            total -= log_share / len(positive) / n
+    return total
+
+
+def rows(n, seed, dim=4, classes=3):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, dim)), rng.integers(classes, size=n)
+
+
+@given(st.integers(2, 9), st.integers(0, 10**6), st.sampled_from([0.07, 0.5, 2.0]))
+@settings(max_examples=60, deadline=None)
+def test_it_is_that_of_a_double_loop(n, seed, temperature):
+    z, labels = rows(n, seed)
+    found = supervised_contrastive(torch.tensor(z), torch.tensor(labels), temperature)
+    wanted = double_loop(z, labels, temperature)
+    np.testing.assert_allclose(found.item(), wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_rows_alone_in_their_class_add_nothing():
+    z, _ = rows(5, seed=0)
+    assert supervised_contrastive(torch.tensor(z), torch.arange(5), 0.07) == 0
+
+
+def test_one_row_has_no_loss_and_a_gradient_of_zero():
+    z = torch.ones(1, 3, requires_grad=True)
+    loss = supervised_contrastive(z, torch.tensor([1]), 0.07)
+    (gradient,) = torch.autograd.grad(loss, z)
+    assert loss == 0
+    assert not gradient.any()
+
+
+def test_a_row_of_zeros_gives_finite_numbers():
+    z, labels = map(torch.tensor, rows(6, seed=1))
+    z[2] = 0
+    z.requires_grad_(True)
+    loss = supervised_contrastive(z, labels, 0.07)
+    (gradient,) = torch.autograd.grad(loss, z)
+    assert torch.isfinite(loss)
+    assert torch.isfinite(gradient).all()
+
+
+def test_alignment_is_both_losses_of_which_the_second_counts_a_tenth():
+    (z, y), (v, vy) = rows(5, seed=2), rows(7, seed=3)
+    wanted = double_loop(np.vstack([z, v]), np.hstack([y, vy]), 0.07)
+    wanted += 0.1 * double_loop(v, vy, 0.07)
+    found = alignment(*map(torch.tensor, (z, y, v, vy)), 0.07)
+    np.testing.assert_allclose(found.item(), wanted, rtol=1e-9)
+
+
+def test_virtual_rows_move_by_their_own_loss_alone():
+    (z, y), (v, vy) = (map(torch.tensor, rows(6, seed)) for seed in (4, 5))
+    v.requires_grad_(True)
+    (moved,) = torch.autograd.grad(alignment(z, y, v, vy, 0.07), v)
+    own = 0.1 * supervised_contrastive(v, vy, 0.07)
+    torch.testing.assert_close(moved, torch.autograd.grad(own, v)[0])
+
+
+# Soft bins and the divergence between them: golden values, numpy, gradients.
+
+
+def column(values):
+    return torch.tensor(values, dtype=torch.float64)[:, None]
+
+
+def histogram_by_loops(values, bins, temperature):
+    """Eqs. 11 and 12 for a value after the other."""
+    low, high = min(values), max(values)
+    rho = [i / (bins - 2) for i in range(bins - 1)]
+    total = np.zeros(bins)
+    for value in values:
+        z = (value - low) / (high - low) if high > low else 0.0
+        logits = [((i + 1) * z - sum(rho[:i])) / temperature for i in range(bins)]
+        shifted = np.exp(np.array(logits) - max(logits))
+        total += shifted / shifted.sum()
+    return total / len(values)
+
+
+class TestHistogram:
+    @pytest.mark.parametrize("temperature", [0.01, 0.3])
+    @pytest.mark.parametrize("bins", [3, 8, 24])
+    def test_columns_are_those_of_loops(self, bins, temperature):
+        values = np.random.default_rng(bins).normal(size=(30, 4))
+        found = soft_histogram(torch.tensor(values), bins, temperature)
+        for c in range(4):
+            wanted = histogram_by_loops(values[:, c].tolist(), bins, temperature)
+            np.testing.assert_allclose(found[c].numpy(), wanted, atol=1e-12)
+
+    @pytest.mark.slow
+    @given(
+        st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20),
+        st.integers(3, 30),
+    )
+    @settings(deadline=None)
+    def test_rows_sum_to_one_and_shift_and_scale_do_not_matter(self, values, bins):
+        found = soft_histogram(column(values), bins, 0.05)
+        assert found.sum().item() == pytest.approx(1, abs=1e-9)
+        assert ((found >= 0) & (found <= 1)).all()
+        moved = soft_histogram(column(values) * 4 + 8, bins, 0.05)
+        if max(values) - min(values) > 1e-3:
+            torch.testing.assert_close(moved, found, rtol=1e-5, atol=1e-5)
+
+    def test_a_constant_column_is_finite_and_has_a_finite_gradient(self):
+        values = torch.full((5, 2), 3.0, requires_grad=True)
+        found = soft_histogram(values, 8, 0.01)
+        (gradient,) = torch.autograd.grad(found[:, 0].sum(), values)
+        assert torch.isfinite(found).all()
+        assert torch.isfinite(gradient).all()
+
+    def test_no_gradient_runs_through_the_range(self):
+        """With the ends held fixed a small shift of all values changes the histogram;
+        were the range to move along, it would not."""
+        values = torch.rand(20, 1, dtype=torch.float64, requires_grad=True)
+        first = soft_histogram(values, 5, 0.2)[0, 0]
+        (gradient,) = torch.autograd.grad(first, values)
+        assert gradient.sum().abs() > 1e-3
+
+
+class TestDivergence:
+    def histograms(self, seed, grad=False):
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.rand(4, 6, generator=generator, dtype=torch.float64)
+        return (drawn / drawn.sum(dim=1, keepdim=True)).requires_grad_(grad)
+
+    def test_it_is_that_of_loops(self):
+        p, q = self.histograms(0), self.histograms(1)
+        found = symmetric_divergence(p, q)
+        for c in range(4):
+            a, b = ((pi[c].numpy() + SMOOTHING) / (1 + SMOOTHING * 6) for pi in (p, q))
+            wanted = (sum(a * np.log(a / b)) + sum(b * np.log(b / a))) / 2
+            assert found[c].item() == pytest.approx(wanted, rel=1e-10)
+
+    def test_of_equal_histograms_it_and_its_gradient_are_zero(self):
+        p = self.histograms(0, grad=True)
+        found = symmetric_divergence(p, p.detach().clone())
+        (gradient,) = torch.autograd.grad(found.sum(), p)
+        assert not found.any()
+        assert not gradient.any()
+
+    def test_empty_bins_are_finite(self):
+        p = torch.tensor([[1.0, 0.0, 0.0]])
+        q = torch.tensor([[0.0, 0.0, 1.0]])
+        found = symmetric_divergence(p, q)
+        assert torch.isfinite(found).all()
+        assert found.item() > 1

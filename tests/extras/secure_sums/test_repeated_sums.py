@@ -41,19 +41,6 @@ def second_sum(first, second, folder, names=NAMES[:5], **changes):
 class TestSubtraction:
     """What a server does that has two sums: the one less the other is a row."""
 
-    def test_takes_a_row_out_of_two_sums_of_clients_that_forget(self):
-        """What the refusals below are for: with a store each it works."""
-        clients = clients_of()
-        x, y = clients[1]
-        less = {**clients, 1: (x[1:], y[1:])}
-        own = replace(SETTINGS, min_samples=1)
-        one, other = Sum(clients, own).run(), Sum(less, own).run()
-        c, sums = int(y[0]), []
-        for held in (one.statistics, other.statistics):
-            sums.append(held.means[c] * held.counts[c])
-        taken = sums[0] - sums[1]
-        assert float(torch.dist(taken, x[0].double())) < 1e-9
-
     @pytest.mark.parametrize(
         ("names", "changes"),
         # Who owns nearly all is asked by the number of classes: another answer.
@@ -321,31 +308,6 @@ def test_a_sum_after_one_change_tells_nothing_by_differences(what):
 @given(steps=STEPS)
 def test_nor_does_any_sequence_of_sums(steps):
     ask_in_turn(steps)
-
-
-EVERYONE = range(13)
-#: The lines of the projective plane of order 3: a difference set modulo 13.
-LINES = [{(k + shift) % 13 for k in (0, 1, 3, 9)} for shift in EVERYONE]
-
-
-def omitting(lines):
-    return [set(EVERYONE) - line for line in lines]
-
-
-def test_the_plane_of_order_three():
-    """Each two rosters differ by three clients on either side, and yet five sums give
-    one client away: the lines through a point, and the sum of all."""
-    through = [line for line in LINES if 0 in line]
-    rosters = [set(EVERYONE), *omitting(through)]
-    for one, other in combinations(omitting(LINES), 2):
-        assert len(one - other) == len(other - one) == 3
-    assert tells_of_few(rosters, 3)
-    # The four lines cover every other client once and client 0 four times.
-    weights = [sum(k in line for line in through) - 1 for k in EVERYONE]
-    assert [k for k, weight in enumerate(weights) if weight] == [0]
-    assert tells_of_few(omitting(LINES), 3)
-    assert not tells_of_few(omitting(LINES[:2]), 3)
-    assert not tells_of_few(omitting(LINES[:1]) * 3, 3)
 
 
 def reaches_zero(rows, places):

@@ -11,7 +11,6 @@ import re
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -21,11 +20,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from sums_of import SESSION, SETTINGS, Sum, changed, clients_of, fixed_secret
 
-from federatedscope_ggeur.crypto import public_key, shared_secret
+from federatedscope_ggeur.crypto import public_key
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums.journal import Journal
 from federatedscope_ggeur.extras.secure_sums.trust import Signer, verifying_keys
-from federatedscope_ggeur.extras.secure_sums.vectors import mask, words_of
+from federatedscope_ggeur.extras.secure_sums.vectors import words_of
 
 
 @pytest.fixture
@@ -186,38 +185,12 @@ def test_without_a_terminal_not_even_a_key_is_sent(tmp_path, monkeypatch, stdin)
             Sum(clients_of(), CONFIRM).keys()
 
 
-class TestAServerThatMakesUpKeys:
+def test_a_server_that_makes_up_keys_is_found_out_by_telephone(person):
     """It answers client 1 with keys of its own in the place of the others'."""
-
-    def asked(self, settings):
-        one = Sum(clients_of(), settings).keys()
-        request = one.collector.request("counts")
-        made = {k: fixed_secret(k, session=66)() for k in (2, 3)}
-        keys = (request.keys[0], *(public_key(secret) for secret in made.values()))
-        return one, request, replace(request, keys=keys), made
-
-    def test_reads_the_client(self, monkeypatch):
-        """What the confirmation is for."""
-        one, _, lie, made = self.asked(SETTINGS)
-        bounds = []
-
-        def heard(number, shared, session, stage, bound, length):
-            bounds.append(bound)  # which anybody can work out of what went down
-            return mask(number, shared, session, stage, bound, length)
-
-        monkeypatch.setattr(
-            "federatedscope_ggeur.extras.secure_sums.participant.mask",
-            heard,
-        )
-        sent = one.participants[1].masked(lie).masked.numpy().view(np.uint64)
-        shared = {k: shared_secret(secret, lie.keys[0]) for k, secret in made.items()}
-        known = mask(1, shared, lie.session, "counts", bounds[0], len(sent))
-        labels = clients_of()[1][1]
-        wanted = np.bincount(labels.numpy(), minlength=5)
-        assert (sent - known).tolist() == wanted.tolist()
-
-    def test_is_found_out_by_telephone(self, person):
-        one, request, lie, _ = self.asked(CONFIRM)
-        # What client 2 shows, who was sent the true keys.
-        person(*[words_of(2, request.roster, request.keys)] * 3)
-        refused(one, lie, "or the server sent keys")
+    one = Sum(clients_of(), CONFIRM).keys()
+    request = one.collector.request("counts")
+    made = (public_key(fixed_secret(k, session=66)()) for k in (2, 3))
+    lie = replace(request, keys=(request.keys[0], *made))
+    # What client 2 shows, who was sent the true keys.
+    person(*[words_of(2, request.roster, request.keys)] * 3)
+    refused(one, lie, "or the server sent keys")

@@ -189,7 +189,7 @@ def write_embeddings(folder, domains):
     np.savez(folder / "text.npz", features=centres, logit_scale=20.0)
 
 
-def small(config, folder, cache):
+def small(config, folder):
     """What is set over a cell to make it small; None where that is not the cell."""
     if config["ggeur"]["network"]["name"]:
         unseen = config["ggeur"]["unseen_domains"]
@@ -200,7 +200,7 @@ def small(config, folder, cache):
             **NETWORKS,
             **(FIVE_STAGES if many else {}),
             **(left_out if unseen else {}),
-            "ggeur.encoder.cache": str(cache),
+            "ggeur.encoder.cache": str(folder / "cache"),
         }
     domains = DOMAINS.get(config["data"]["type"], ("all",))
     place = folder / "_".join(domains)
@@ -210,7 +210,7 @@ def small(config, folder, cache):
     return {**HEADS, "data.root": str(place), "federate.client_num": min(clients, 12)}
 
 
-def distinct(path, place, cache):
+def distinct(path, place):
     """A run of each row, the first one of the columns, as far as they differ small."""
     found, rows = {}, set()
     for cell, config in configs(path):
@@ -222,7 +222,7 @@ def distinct(path, place, cache):
             continue  # it needs CLIP's text tower: tests/engines/test_text_runs.py
         settings = dict(cell.settings)
         if config["data"]["type"] != "digits_quickstart@ggeur":
-            settings.update(small(config, place, cache))
+            settings.update(small(config, place))
         else:
             settings.update(ALL)
         made = to_plain(load_config(cell.base, settings))
@@ -232,32 +232,24 @@ def distinct(path, place, cache):
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Where images are kept, once for all."""
-    return tmp_path_factory.mktemp("cache")
+def place(tmp_path_factory):
+    """Where embeddings are, and images are kept, once for all."""
+    return tmp_path_factory.mktemp("place")
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory):
-    """Where embeddings are, once for all."""
-    return tmp_path_factory.mktemp("rows")
-
-
-@pytest.fixture(scope="module")
-def ran():
-    """What has run: several studies have the same row of another paper's table."""
-    return set()
+#: What has run: several studies have the same row of another paper's table.
+RAN = set()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_every_row_runs(path, rows, cache, ran):
-    found = distinct(path, rows, cache)
+def test_every_row_runs(path, place):
+    found = distinct(path, place)
     assert len(found) > 1
     for made, (cell, settings) in found.items():
-        if made in ran:
+        if made in RAN:
             continue
-        ran.add(made)
+        RAN.add(made)
         results = run(cell.base, overrides=settings)
         assert results.status == "finished", cell.labels
         assert math.isfinite(results.final.avg), cell.labels

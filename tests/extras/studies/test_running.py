@@ -23,6 +23,15 @@ TUNED = {
 }
 
 
+#: Rounds that can be cut off in their middle, of clients that keep a state.
+LONG = {
+    "federate.total_round_num": 40,
+    "ggeur.checkpoint_every": 1e-3,
+    "ggeur.base_method": "scaffold",
+    "eval.freq": 10,
+}
+
+
 def without_place(found):
     for plain in found.values():
         plain["config"].pop("outdir", None)
@@ -193,14 +202,7 @@ def test_tuning_wants_validation_rows(make_study):
 
 @pytest.mark.slow
 def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
-    """In the middle of its rounds, with clients that keep a state."""
-    settings = {
-        "federate.total_round_num": 40,
-        "ggeur.checkpoint_every": 1e-3,
-        "ggeur.base_method": "scaffold",
-        "eval.freq": 10,
-    }
-    study = make_study(settings=settings, axes={}, seeds=[0])
+    study = make_study(settings=LONG, axes={}, seeds=[0])
     process = study.fork("--workers", "1")
     part = study.out / "seed_0.part"
     until(lambda: (part / "private" / "checkpoint").exists(), process)
@@ -214,7 +216,7 @@ def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
     study.run()
     log = (study.out / "seed_0" / "log.txt").read_text()
     assert "goes on after round" in log
-    alone = run("ggeur_quickstart", overrides={**settings, "seed": 0})
+    alone = run("ggeur_quickstart", overrides={**LONG, "seed": 0})
     assert study.numbers()["seed_0"] == numbers(alone)
 
 
@@ -222,13 +224,7 @@ def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
 def test_kills_leave_the_same_numbers(make_study):
     """Of the study itself, and of one of its processes, in the middle of runs."""
-    settings = {
-        "federate.total_round_num": 40,
-        "ggeur.checkpoint_every": 1e-3,
-        "ggeur.base_method": "scaffold",
-        "eval.freq": 10,
-    }
-    study = make_study(settings=settings, seeds=[0])
+    study = make_study(settings=LONG, seeds=[0])
     process = study.fork("--workers", "2")
     until(lambda: list(study.out.rglob("checkpoint")), process)
     end(process.pid)
@@ -245,7 +241,7 @@ def test_kills_leave_the_same_numbers(make_study):
     found = without_place(study.numbers())
     assert sorted(found) == ["fedavg/seed_0", "ggeur/seed_0"]
     for method, more in {"fedavg": {"ggeur.steps": []}, "ggeur": {}}.items():
-        undisturbed = numbers(run("ggeur_quickstart", overrides={**settings, **more}))
+        undisturbed = numbers(run("ggeur_quickstart", overrides={**LONG, **more}))
         assert found[f"{method}/seed_0"] == without_place({"": undisturbed})[""]
 
 

@@ -86,10 +86,7 @@ def test_later_settings_go_before_earlier_ones(load):
     content = {
         "base": "ggeur_quickstart",
         "settings": {LR: 1.0, "ggeur.steps": []},
-        "axes": {
-            "a": {"x": {LR: 2.0}},
-            "b": {"y": {LR: 3.0, "base": "ggeur_digits"}},
-        },
+        "axes": {"a": {"x": {LR: 2.0}}, "b": {"y": {LR: 3.0, "base": "ggeur_digits"}}},
     }
     (cell,) = load(content).cells()
     assert cell.settings == {LR: 3.0, "ggeur.steps": []}

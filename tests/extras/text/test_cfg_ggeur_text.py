@@ -80,10 +80,7 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
         ([*TEXT, "ggeur.calibrate", "ccvr"], "calibrate: must be none"),
         ([*TEXT, "ggeur.mlp_hidden_dim", 3], "mlp_hidden_dim: must be 0"),
         ([*TEXT, "ggeur.text.interpolate", 0.5], "interpolate: must be 1"),
-        (
-            ["ggeur.text.model", "fedtpg", "ggeur.steps", [1]],
-            r"steps: must be \[\]",
-        ),
+        (["ggeur.text.model", "fedtpg", "ggeur.steps", [1]], r"steps: must be \[\]"),
         (
             [*TEXT, "ggeur.base_method", "local"],
             "text.model: must be '' with ggeur.base_method: local",

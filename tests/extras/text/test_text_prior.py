@@ -244,10 +244,7 @@ def draws(*shape):
 
 def spaces():
     centre = draws(D).double()
-    return [
-        Space.raw(D),
-        Space("standard", centre, 0.5),
-    ]
+    return [Space.raw(D), Space("standard", centre, 0.5)]
 
 
 @pytest.mark.parametrize("space", spaces(), ids=lambda space: space.kind)

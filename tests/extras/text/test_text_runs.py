@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from own_process import python
 from pictures import add_text_clip, write_images
 from safetensors.torch import load_file
 
@@ -109,10 +108,8 @@ own = ["federatedscope_ggeur.extras.text" + name for name in named]
 loaded += [n for n in sys.modules if n.startswith(own[0]) and n not in own]
 print(loaded)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    done = python("-c", program)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 @pytest.mark.slow
@@ -159,7 +156,7 @@ def test_training_lowers_the_loss_and_little_travels_as_foretold(config, clip, k
     run = Run(cfg)
     results = run.follow(lambda record: None)
     losses = [record.loss for record in results.rounds]
-    # FedCLIP lowers another loss, over pairs; see test_prompts.py.
+    # FedCLIP lowers another loss, over pairs; see test_text_features.py.
     assert kind == "fedclip" or losses[-1] < losses[0]
     numbers = run.engine.server.schema.num_parameters
     assert numbers == len(run.engine.server.params)

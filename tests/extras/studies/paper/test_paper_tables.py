@@ -7,7 +7,6 @@ import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.studies.paper import (
     PAPER_TABLES,
     paper_table,
@@ -17,31 +16,18 @@ from federatedscope_ggeur.extras.studies.paper import (
 RUNS = [name for name in PAPER_TABLES if name not in ("table8", "table9")]
 DOMAINS = ["table4", "table5", "table6", "table7"]
 PLAIN, GGEUR = "FedAvg (CLIP+MLP)", "FedAvg (CLIP+MLP) + GGEUR"
-FULL = f"{GGEUR} (Step 1 & 2)"
 #: Rows and columns of each table, counted in the paper.
 SHAPES = {
     "table1": (8, 6), "table2": (2, 10), "table3": (2, 5), "table4": (26, 6),
     "table5": (14, 6), "table6": (14, 6), "table7": (14, 6), "table8": (7, 6),
     "table9": (6, 8), "table10": (2, 3), "table11": (6, 1),
 }  # fmt: skip
-#: What the paper's text or the tables themselves claim of differences, in points.
+#: What the paper's text or the tables themselves claim of differences, in points. Of
+#: tables of domains AVG and STD are worked out below.
 CLAIMS = [
     ("table2", GGEUR, PLAIN, "CIFAR-100 0.01", 17.01),
     ("table2", GGEUR, PLAIN, "CIFAR-100 0.03", 14.63),
     ("table2", GGEUR, PLAIN, "CIFAR-100 0.05", 13.64),
-    ("table4", FULL, PLAIN, "AVG", 5.76),
-    ("table4", "MOON (CLIP+MLP) + GGEUR (Step 1 & 2)", "MOON (CLIP+MLP)", "AVG", 18.06),
-    ("table4", "FedProto (CLIP+MLP) + GGEUR", "FedProto (CLIP+MLP)", "AVG", 5.38),
-    ("table4", FULL, "FedMix (CLIP+MLP)", "AVG", 3.51),
-    ("table4", FULL, "FEDGEN (CLIP+MLP)", "AVG", 2.17),
-    ("table4", FULL, "FedFA (CLIP+MLP)", "AVG", 1.60),
-    *(
-        ("table7", f"{base} (CLIP+MLP) + GGEUR", f"{base} (CLIP+MLP)", "AVG", gain)
-        for base, gain in (
-            ("FedAvg", 13.85), ("SCAFFOLD", 9.14), ("FedDyn", 18.1),
-            ("FedOPT", 18.61), ("FedProto", 13.95), ("FedNTD", 7.0),
-        )
-    ),
     ("table10", GGEUR, PLAIN, "CIFAR-10 100", 5.66),
     # Printed as 7.84, which its note says.
     ("table10", GGEUR, PLAIN, "CIFAR-10 300", 7.48),
@@ -128,12 +114,6 @@ def test_a_run_finds_its_place(name, base, words, row, column):
     config = to_plain(load_config(base, words))
     assert table.row_of(config) == row
     assert table.column_of(config) == column
-
-
-@pytest.mark.parametrize("name", ["table0", "7", "", "table12", "../table1"])
-def test_other_names_are_refused(name):
-    with pytest.raises(ConfigError, match="tables are table1, table2"):
-        paper_table(name)
 
 
 # Looking up a key in a run's config.
