@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from browsers import headless, looked_at
+from own_process import PATIENCE
 from written_runs import made, noisy, write
 
 from federatedscope_ggeur.extras.studies.comparison import Comparison
@@ -112,7 +116,17 @@ def test_a_notebook_shows_the_tables(study_folder):
     assert "<html" not in shown
 
 
-# LaTeX that is well formed, whatever names hold.
+@pytest.mark.slow
+def test_chromium_opens_it_without_a_word_or_a_request(page, tmp_path):
+    """That the look hears and sees such: tests/test_site.py."""
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    with headless() as browser:
+        address = (tmp_path / "page.html").as_uri()
+        _, console, others = looked_at(browser, address, (1000,))
+    assert (console, others) == ([], [])
+
+
+# LaTeX that compiles, whatever names hold.
 
 
 AWKWARD = (
@@ -144,6 +158,12 @@ def sets(tmp_path):
                 write(folder, made(scores, seed), Cell("sets", labels, seed))
     (tmp_path / "sets" / "study.json").write_text(to_text(study), encoding="utf-8")
     return Comparison.of(tmp_path / "sets")
+
+
+DOCUMENT = (
+    "\\documentclass{article}\n\\usepackage{booktabs}\n\\usepackage{graphicx}\n"
+    "\\begin{document}\n%s\n\\end{document}\n"
+)
 
 
 @pytest.fixture
@@ -280,3 +300,31 @@ def test_several_data_sets_have_one_table_of_avg(sets):
     assert paper.count(r"\begin{table") == 3
     assert sets.to_text().count("AVG on all data sets") == 1
     assert "AVG on all data sets" in sets.to_html()
+
+
+@pytest.mark.slow
+def test_pdflatex_compiles_it(awkward, study_folder, tmp_path):
+    program = shutil.which("pdflatex")
+    if program is None:
+        pytest.skip("there is no pdflatex here")
+    tables = awkward.to_latex() + Comparison.of(study_folder).to_latex()
+    compile_with(program, DOCUMENT % tables, tmp_path)
+    paper = awkward.to_latex("paper")
+    paper += Comparison.of(study_folder).to_latex("paper")
+    two_columns = DOCUMENT.replace("{article}", "[twocolumn]{article}")
+    compile_with(program, two_columns % paper, tmp_path)
+
+
+def compile_with(program, text, tmp_path):
+    (tmp_path / "t.tex").write_text(text, encoding="ascii")
+    done = subprocess.run(
+        [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
