@@ -11,6 +11,13 @@ from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.models import ModelSettings
 
 MOMENTUM = OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3})
+OPTIMIZERS = {
+    "sgd": OptimizerSettings("SGD", 0.1),
+    "momentum": MOMENTUM,
+    "nesterov": OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "nesterov": True}),
+    "adam": OptimizerSettings("Adam", 0.01),
+    "amsgrad": OptimizerSettings("Adam", 0.01, {"amsgrad": True}),
+}
 LOCAL = TrainingSettings(MOMENTUM, 2, "epoch", 8)
 MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.2)}
 

@@ -4,11 +4,12 @@ from itertools import cycle, islice
 
 import pytest
 import torch
+from federations import OPTIMIZERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
+from federatedscope_ggeur.federation import TrainingSettings, fit
 from federatedscope_ggeur.methods import LocalHooks
 from federatedscope_ggeur.models import (
     ModelSettings,
@@ -19,12 +20,6 @@ from federatedscope_ggeur.models import (
 
 DIM, CLASSES = 6, 4
 MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=5)}
-OPTIMIZERS = {
-    "sgd": OptimizerSettings("SGD", 0.1),
-    "momentum": OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "weight_decay": 1e-2}),
-    "nesterov": OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "nesterov": True}),
-    "adam": OptimizerSettings("Adam", 0.01),
-}
 
 
 @pytest.fixture(params=MODELS)

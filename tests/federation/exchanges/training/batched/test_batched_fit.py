@@ -9,6 +9,7 @@ import pytest
 import torch
 from by_bytes import CLASSES, DIM, SGD, Federation, make_rows
 from every_method import ADDED, FEDERATED
+from federations import LOCAL, OPTIMIZERS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from own_process import python
@@ -188,15 +189,7 @@ OTHERS = ("local", *(name for name in METHODS if METHODS.is_expected(name)))
 ALL = {**FEDERATED, **{name: METHODS[name]() for name in OTHERS}}
 BATCHED = {name: method for name, method in ALL.items() if method.batched}
 MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.3)}
-OPTIMIZERS = {
-    "sgd": OptimizerSettings("SGD", 0.1),
-    "momentum": OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3}),
-    "nesterov": OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "nesterov": True}),
-    "adam": OptimizerSettings("Adam", 0.01),
-    "amsgrad": OptimizerSettings("Adam", 0.01, {"amsgrad": True}),
-}
 CLIENT_SIZES = (20, 33, 1, 8, 0)
-TWO_EPOCHS = TrainingSettings(OPTIMIZERS["momentum"], 2, "epoch", 8)
 
 
 def data(sizes=CLIENT_SIZES):
@@ -268,7 +261,7 @@ def test_which_methods_have_a_batched_form():
 )
 @pytest.mark.parametrize("name", BATCHED)
 def test_every_batched_method_agrees(name, model):
-    assert_agree(BATCHED[name], 2, model=MODELS[model], training=TWO_EPOCHS)
+    assert_agree(BATCHED[name], 2, model=MODELS[model], training=LOCAL)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -276,7 +269,7 @@ def test_every_batched_method_agrees(name, model):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", BATCHED)
 def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
-    training = replace(TWO_EPOCHS, batch_size=batch, local_update_steps=15)
+    training = replace(LOCAL, batch_size=batch, local_update_steps=15)
     device = torch.device("cuda", 0)
     assert_agree(BATCHED[name], model=MODELS[model], training=training, device=device)
 
@@ -286,13 +279,13 @@ def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
 def test_every_batched_method_agrees_with_another_optimizer(name):
     chosen = OPTIMIZERS["amsgrad"]
     if not list(BATCHED[name].optimizer_problems(chosen)):
-        training = replace(TWO_EPOCHS, optimizer=chosen)
+        training = replace(LOCAL, optimizer=chosen)
         assert_agree(BATCHED[name], 2, model=MODELS["mlp"], training=training)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer_agrees(optimizer):
-    training = replace(TWO_EPOCHS, optimizer=OPTIMIZERS[optimizer])
+    training = replace(LOCAL, optimizer=OPTIMIZERS[optimizer])
     assert_agree(FedAvg(), 2, model=MODELS["mlp"], training=training)
 
 
@@ -326,14 +319,14 @@ def test_augmented_sets_that_are_kept_drawn_anew_or_too_many(noise, memory):
 
 
 def test_some_clients_are_drawn_and_rows_have_no_order():
-    training = replace(TWO_EPOCHS, shuffle=False)
+    training = replace(LOCAL, shuffle=False)
     assert_agree(FedAvg(), sample_client_num=2, training=training)
 
 
 def test_a_client_that_diverges_is_named():
     held = data((12, 30, 20))
     held[2][1][4, 2] = float("nan")  # readers refuse such rows
-    run = Run(held, FedAvg(), "always", training=TWO_EPOCHS)
+    run = Run(held, FedAvg(), "always", training=LOCAL)
     run.round0()
     with pytest.raises(GGEURError, match=r"^client 2, round 1: .* NaN"):
         run.updates(1)
