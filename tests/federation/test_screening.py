@@ -285,12 +285,12 @@ def test_what_warn_finds_is_in_the_results_and_below_the_table(far_client, tmp_p
     assert Results.from_json(results.to_json()).screening == results.screening
 
 
-@pytest.mark.parametrize("flipped", [True, False])
-def test_columns_in_another_order_are_named_and_honest_clients_are_not(spoilt, flipped):
-    results = finished(spoilt(lambda rows: rows[:, ::-1] if flipped else rows)())
+@pytest.mark.parametrize("by", [6, 0])
+def test_columns_in_another_order_are_named_and_honest_clients_are_not(spoilt, by):
+    results = finished(spoilt(lambda rows: np.roll(rows, by, axis=1))())
     found = {one.client: one.problem for one in results.screening.findings}
-    assert list(found) == [3] * flipped
-    assert not flipped or "may be of another encoder" in found[3]
+    assert list(found) == ([3] if by else [])
+    assert not by or "may be of another encoder" in found[3]
 
 
 def test_what_is_found_in_several_rounds_is_said_once(far_client):
