@@ -79,16 +79,6 @@ SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
 RAW = ["ggeur.space", "raw", "ggeur.steps", [1], "federate.total_round_num", 1]
 
 
-def test_the_rows_of_the_forecast_are_those_trained_on(config):
-    from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
-
-    settings = ["ggeur.privacy.train_withheld", False, "ggeur.steps", [1, 2]]
-    going = Run(config(*SPARSE, *settings))
-    going.follow(lambda record: None)
-    rows = [client.recipe.rows for client in going.engine.clients.values()]
-    assert set_rows(going.settings, going.held).tolist() == rows
-
-
 def test_means_are_rounded_before_they_travel_and_nothing_else_is(config):
     def upload(*settings):
         going = Run(config("ggeur.closed_form", "lda", *settings))

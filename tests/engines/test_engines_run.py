@@ -181,19 +181,6 @@ def test_bytes_are_those_of_the_run(config, settings):
     assert found.scored == sum(record.evaluated for record in results.rounds)
 
 
-@pytest.mark.slow
-def test_sets_are_those_that_are_trained_on(config):
-    fresh = ["ggeur.noise", "fresh", "ggeur.privacy.min_samples", 1]
-    cfg = config("federate.client_num", 5, *fresh)
-    found, run = forecast(set_up(cfg)), Run(cfg)
-    run.follow(lambda record: None)
-    recipes = {k: client.recipe for k, client in run.engine.clients.items()}
-    assert found.rows == {k: recipe.rows for k, recipe in recipes.items()}
-    assert found.set_bytes == sum(recipe.nbytes for recipe in recipes.values())
-    assert not found.same_every_round
-    assert found.seconds.total > 0
-
-
 def test_nothing_is_written_or_read(config, tmp_path):
     place = tmp_path / "checkpoint"
     kept = ["federate.save_to", place, "federate.restore_from", tmp_path / "none"]

@@ -205,8 +205,10 @@ def test_the_forecast_is_of_the_share(config):
     cfg = config(*SHARE, "federate.make_global_eval", True)
     found = forecast(set_up(cfg))
     going, results = carried_out(cfg)
-    rows = {c.number: c.recipe.rows for c in going.engine.clients.values()}
-    assert found.rows == rows
+    recipes = {c.number: c.recipe for c in going.engine.clients.values()}
+    assert found.rows == {k: recipe.rows for k, recipe in recipes.items()}
+    assert found.set_bytes == sum(recipe.nbytes for recipe in recipes.values())
+    assert found.seconds.total > 0
     assert not found.same_every_round
     total = results.final.bytes_up, results.final.bytes_down
     assert (found.total.up, found.total.down) == pytest.approx(total, rel=0.01)
