@@ -75,6 +75,14 @@ def make_client_data(sizes=(20, 30, 25)):
     }
 
 
+def few_of_a_class(data, few=3, label=2):
+    """The rows of a client, in place, of which only the first `few` are of a class."""
+    domain, features, labels = data
+    labels[labels == label] = 1
+    labels[:few] = label
+    return domain, features, labels
+
+
 def held(number, domain, features, labels):
     """What a client holds, such as `ClientData`."""
     train = SimpleNamespace(features=features, labels=labels, weights=None)

@@ -282,20 +282,6 @@ def test_it_falls_as_half_a_cosine():
     assert first.rate(0.2, 2) > 0.1
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "problem"),
-    [
-        ("type", "ExponentialLR", "type: must be one of"),
-        ("step_size", 0, "step_size: must be a whole number"),
-        ("gamma", 1.5, "gamma: must be above 0 and at most 1"),
-        ("T_max", 5, "T_max: the plugin's StepLR takes step_size and gamma"),
-    ],
-)
-def test_refusals(key, value, problem):
-    with pytest.raises(ConfigError, match=rf"train\.scheduler\.{problem}"):
-        scheduled(f"train.scheduler.{key}", value)
-
-
 # Settings of heads, statistics and calibration that cannot go together.
 
 
