@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_bytes import CLASSES, DIM, SGD, Federation, make_rows
+from by_bytes import CLASSES, DIM, SGD, Federation, make_client_data, make_rows
 from every_method import ADDED, FEDERATED
 from federations import LOCAL, OPTIMIZERS
 from hypothesis import assume, given, settings
@@ -192,12 +192,6 @@ MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.3)
 CLIENT_SIZES = (20, 33, 1, 8, 0)
 
 
-def data(sizes=CLIENT_SIZES):
-    return {
-        k: (f"domain {k}", *make_rows(n, seed=k)) for k, n in enumerate(sizes, start=1)
-    }
-
-
 class Run(Federation):
     """A federation whose clients train one by one ("never") or at once ("always")."""
 
@@ -228,7 +222,13 @@ class Run(Federation):
 def assert_agree(method, rounds=3, held=None, device=CPU, training=SGD, **options):
     """Three rounds on the CPU one by one, and at once on the device."""
     one, other = (
-        Run(held or data(), method, batched, training=own, **options)
+        Run(
+            held or make_client_data(CLIENT_SIZES),
+            method,
+            batched,
+            training=own,
+            **options,
+        )
         for batched, own in (
             ("never", training),
             ("always", replace(training, device=device)),
@@ -309,7 +309,7 @@ def test_sizes_batches_and_epochs(sizes, batch, epochs, by_batches, drop_last, c
         drop_last=drop_last,
         grad_clip=clip,
     )
-    assert_agree(FedAvg(), 1, data(sizes), training=training)
+    assert_agree(FedAvg(), 1, make_client_data(sizes), training=training)
 
 
 @pytest.mark.parametrize("memory", [1e9, 5000, 0])
@@ -324,7 +324,7 @@ def test_some_clients_are_drawn_and_rows_have_no_order():
 
 
 def test_a_client_that_diverges_is_named():
-    held = data((12, 30, 20))
+    held = make_client_data((12, 30, 20))
     held[2][1][4, 2] = float("nan")  # readers refuse such rows
     run = Run(held, FedAvg(), "always", training=LOCAL)
     run.round0()
@@ -334,7 +334,7 @@ def test_a_client_that_diverges_is_named():
 
 def test_what_has_no_batched_form_trains_one_by_one():
     name = next(iter(ADDED))
-    run = Run(data(), build_method("fedavg", name), "always")
+    run = Run(make_client_data(CLIENT_SIZES), build_method("fedavg", name), "always")
     run.round0()
     broadcast = run.send(run.broadcast(1))
     side = run.side(1, TrainingClient)
