@@ -92,11 +92,7 @@ SIZE_KEYS = (
 
 @pytest.mark.parametrize(
     ("rule", "takes"),
-    [
-        ("paper", SIZE_KEYS[:2]),
-        ("release", SIZE_KEYS[:3]),
-        ("document", SIZE_KEYS[2:]),
-    ],
+    [("paper", SIZE_KEYS[:2]), ("release", SIZE_KEYS[:3]), ("document", SIZE_KEYS[2:])],
 )
 def test_a_rule_of_sizes_takes_its_own_numbers_alone(rule, takes):
     load(sizes=rule, **dict.fromkeys(takes, 7.0))

@@ -58,11 +58,7 @@ def test_each_rule_of_sizes_has_its_numbers(config, settings, steps, expected):
 
 
 #: Values of settings that are not numbers.
-_OTHERS_OF = {
-    "variant": ("l",),
-    "stages": ([1, 2],),
-    "align_stages": ([1, 2],),
-}
+_OTHERS_OF = {"variant": ("l",), "stages": ([1, 2],), "align_stages": ([1, 2],)}
 
 
 def another(key: Key, value):

@@ -178,8 +178,7 @@ def test_what_a_message_calls_the_mean_of_an_empty_class_is_zero():
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(
-    st.lists(st.integers(0, 30), min_size=1, max_size=5),
-    st.sampled_from([0.0, 1e8]),
+    st.lists(st.integers(0, 30), min_size=1, max_size=5), st.sampled_from([0.0, 1e8])
 )
 def test_without_scatters_they_merge_to_the_same_bits(sizes, offset):
     rng = np.random.default_rng(len(sizes))

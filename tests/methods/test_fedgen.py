@@ -7,13 +7,7 @@ import by_numpy
 import numpy as np
 import pytest
 import torch
-from by_bytes import (
-    CLASSES,
-    Federation,
-    few_of_a_class,
-    make_client_data,
-    make_rows,
-)
+from by_bytes import CLASSES, Federation, few_of_a_class, make_client_data, make_rows
 from by_numpy import gradient, log_softmax, rows, sgd_by_batch
 from federations import FEW_WORLDS, MODELS, check, federate_tiny
 

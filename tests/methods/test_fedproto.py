@@ -5,13 +5,7 @@ import pytest
 import torch
 from by_bytes import Federation, few_of_a_class, make_client_data
 from by_numpy import rows, train_all
-from federations import (
-    FEW_WORLDS,
-    SAMPLED,
-    WORLDS,
-    check,
-    federate_tiny,
-)
+from federations import FEW_WORLDS, SAMPLED, WORLDS, check, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import Combined, FedFA, FedProto

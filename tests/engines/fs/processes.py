@@ -92,19 +92,11 @@ class Worker:
     """
 
     def __init__(
-        self,
-        forks: ForkServer,
-        folder: Path,
-        words: Sequence[str],
-        place: str = "",
+        self, forks: ForkServer, folder: Path, words: Sequence[str], place: str = ""
     ):
         folder.mkdir()
         self.folder, self._forks, self._status = folder, forks, None
-        self.pid = forks.ask(
-            folder=str(folder),
-            words=words,
-            place=place,
-        )
+        self.pid = forks.ask(folder=str(folder), words=words, place=place)
 
     @property
     def output(self) -> str:

@@ -189,10 +189,7 @@ def test_test_rows_select_nothing_final_is_the_last_round(finished):
         (["federate.unseen_clients_rate", 0.25], "trained"),
         (["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20], "calibrated"),
         (BEST, "closed_form"),
-        (
-            [*BEST, *LDS],
-            "trained",
-        ),
+        ([*BEST, *LDS], "trained"),
     ],
     ids=str,
 )

@@ -35,10 +35,7 @@ ROUNDS = ("federate.total_round_num", 4)
 SAMPLED = ("federate.client_num", 6, "federate.sample_client_num", 2)
 #: FedMix, FedGen and FedFA send tensors up in round 0; the others, and FedGen, keep a
 #: state on clients, on the server, or on both. Augmentations stand beside SCAFFOLD.
-STATEFUL = (
-    *(name for name, method in FEDERATED.items() if method.keeps_state),
-    *ADDED,
-)
+STATEFUL = (*(name for name, method in FEDERATED.items() if method.keeps_state), *ADDED)
 #: Of these the server alone keeps one.
 SERVERS = ("fedavgm", "fedproto", "fedopt")
 

@@ -196,12 +196,7 @@ def test_what_no_honest_side_sends_is_refused(payload, numbers, tensors, field):
 
 
 @pytest.mark.parametrize(
-    "scales",
-    [
-        [1.0, 2.0, 0.0, 1.0],
-        [1.0, 2.0, -3.0, 1.0],
-        [1.0, 2.0],
-    ],
+    "scales", [[1.0, 2.0, 0.0, 1.0], [1.0, 2.0, -3.0, 1.0], [1.0, 2.0]]
 )
 def test_scales_that_no_space_has_are_refused(scales):
     space = Space(

@@ -146,13 +146,7 @@ def test_streams_that_do_not_join_leave_room_in_the_end(make_hub, peer, join):
     hub.close()
     codes = [one.end()[0] for one in idle]
     assert (
-        {"RESOURCE_EXHAUSTED"}
-        < set(codes)
-        <= {
-            "ABORTED",
-            "OK",
-            "RESOURCE_EXHAUSTED",
-        }
+        {"RESOURCE_EXHAUSTED"} < set(codes) <= {"ABORTED", "OK", "RESOURCE_EXHAUSTED"}
     )
 
 
@@ -189,8 +183,7 @@ def test_grpcs_own_compression_is_not_unpacked(hub, peer):
 
 @pytest.mark.usefixtures("still_serves")
 @pytest.mark.parametrize(
-    "method",
-    ["/gRPCComServeFunc/sendMessage", "/federatedscope_ggeur.Transport/Leave"],
+    "method", ["/gRPCComServeFunc/sendMessage", "/federatedscope_ggeur.Transport/Leave"]
 )
 def test_other_methods_do_not_exist(hub, peer, method):
     call = peer(hub).channel.unary_unary(method)

@@ -15,11 +15,7 @@ from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms import temperatures
 from federatedscope_ggeur.models.heads import MixtureHead, MLPHead
 from federatedscope_ggeur.predictor.left_models import LeftModels
-from federatedscope_ggeur.reporting import (
-    Kept,
-    results_table,
-    write_run,
-)
+from federatedscope_ggeur.reporting import Kept, results_table, write_run
 
 
 def test_a_closed_form_alone_has_no_rounds(config):

@@ -302,12 +302,7 @@ def test_sizes_batches_and_epochs(sizes, batch, epochs, by_batches, drop_last, c
     assume(not drop_last or max(sizes) >= batch)
     kind = "batch" if by_batches else "epoch"
     training = TrainingSettings(
-        OPTIMIZERS["momentum"],
-        epochs,
-        kind,
-        batch,
-        drop_last=drop_last,
-        grad_clip=clip,
+        OPTIMIZERS["momentum"], epochs, kind, batch, drop_last=drop_last, grad_clip=clip
     )
     assert_agree(FedAvg(), 1, make_client_data(sizes), training=training)
 
