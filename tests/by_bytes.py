@@ -48,10 +48,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     train_broadcast,
 )
 from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.geometry import (
-    AugmentationSettings,
-    TotalSizes,
-)
+from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import ModelSettings
 

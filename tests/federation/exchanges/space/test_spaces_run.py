@@ -26,7 +26,7 @@ from federatedscope_ggeur.federation.exchanges.space import (
     TotalsUpload,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import Space, Statistics, Totals
+from federatedscope_ggeur.geometry import Space, Totals
 from federatedscope_ggeur.models import CLOSED_FORMS, fold, to_vector
 
 STANDARD = "standard"
@@ -277,9 +277,6 @@ CLASSES, DIM = 3, 4
 def make_rows(n, seed):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(n, DIM, generator=generator), torch.arange(n) % CLASSES
-
-
-NOTHING = Statistics.empty(CLASSES, DIM)
 
 
 def assert_same(space, other):
