@@ -93,22 +93,3 @@ def check(method, oracle, world, atol=5e-7):
     wanted = np.stack(oracle(world))
     assert np.isfinite(wanted).all()
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=atol)
-
-
-def check_server_mean(method, name, drawn, equal):
-    """What the server keeps as `name` is the weighted mean of the clients' states."""
-    federation = federate(
-        method,
-        rounds=5,
-        sizes=(20, 30, 0, 25),
-        sample_client_num=drawn,
-        ignore_weight=equal,
-    )
-    weights = {1: 1 / 3, 2: 1 / 3, 3: 0.0, 4: 1 / 3}
-    if not equal:
-        weights = {1: 20 / 75, 2: 30 / 75, 3: 0.0, 4: 25 / 75}
-    held = {k: client.state for k, client in federation.clients.items()}
-    mean = sum(weights[k] * held[k]["after"] for k in held if held[k])
-    assert mean.abs().max() > 1e-3
-    kept = federation.server.method_state[name]
-    torch.testing.assert_close(kept, mean, rtol=1e-4, atol=1e-6)

@@ -62,7 +62,7 @@ BY_TEST_ROWS = ["eval.best_res_update_round_wise_key", "test_acc"]
 def test_a_config_is_taken_as_it_is(path):
     cfg = load_config(path)
     again = load_config(cfg)
-    assert again == cfg
+    assert again == load_config(to_plain(cfg)) == cfg
     assert again is not cfg
     assert again.is_frozen()
     assert cfg.eval.best_res_update_round_wise_key.startswith("val_")
