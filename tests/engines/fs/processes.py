@@ -46,7 +46,7 @@ class ForkServer:
     """
 
     def __init__(self, home: str | Path):
-        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
         self._parent = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
             stdin=subprocess.PIPE,

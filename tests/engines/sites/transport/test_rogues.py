@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 import socket
@@ -11,6 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from test_frames import header
 
 from federatedscope_ggeur.engines.sites.transport import (
     Envelope,
@@ -35,11 +35,6 @@ class Bomb:
 
     def __reduce__(self):
         return open, (self.path, "w")
-
-
-def header(**changes) -> bytes:
-    fields = {"version": 1, "kind": "k", "state": 0, "sizes": [], **changes}
-    return b"H" + json.dumps(fields).encode()
 
 
 def joining(number, token="", **changes) -> bytes:
