@@ -8,7 +8,7 @@ from by_bytes import Federation, make_client_data
 from by_numpy import World
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.models import ModelSettings
+from federatedscope_ggeur.models import ModelSettings, to_vector
 
 MOMENTUM = OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3})
 OPTIMIZERS = {
@@ -20,6 +20,24 @@ OPTIMIZERS = {
 }
 LOCAL = TrainingSettings(MOMENTUM, 2, "epoch", 8)
 MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.2)}
+
+
+#: Without dropout, which draws.
+PLAIN_MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=5)}
+
+
+def train_plainly(model, start, batches, optimizer, loss_of, clip=0.0):
+    """The loop that everybody writes, over batches of rows and labels."""
+    model = model.at(start).train().requires_grad_(True)
+    make = getattr(torch.optim, optimizer.type)
+    torch_optimizer = make(model.parameters(), lr=optimizer.lr, **optimizer.options)
+    for x, y in batches:
+        torch_optimizer.zero_grad()
+        loss_of(model, x, y).backward()
+        if clip > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        torch_optimizer.step()
+    return to_vector(model)
 
 
 def federate(method, rounds=3, sizes=(20, 30, 25), **options):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from by_bytes import CLASSES, DIM, SGD, Federation, make_client_data, make_rows
 from every_method import ADDED, FEDERATED
-from federations import LOCAL, OPTIMIZERS
+from federations import LOCAL, MODELS, OPTIMIZERS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from own_process import python
@@ -188,7 +188,6 @@ def test_fused_kernels_take_the_same_steps():
 OTHERS = ("local", *(name for name in METHODS if METHODS.is_expected(name)))
 ALL = {**FEDERATED, **{name: METHODS[name]() for name in OTHERS}}
 BATCHED = {name: method for name, method in ALL.items() if method.batched}
-MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.3)}
 CLIENT_SIZES = (20, 33, 1, 8, 0)
 
 
