@@ -48,10 +48,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     train_broadcast,
 )
 from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.geometry import (
-    AugmentationSettings,
-    TotalSizes,
-)
+from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import ModelSettings
 
@@ -73,6 +70,14 @@ def make_client_data(sizes=(20, 30, 25)):
     return {
         k: (f"domain {k}", *make_rows(n, seed=k)) for k, n in enumerate(sizes, start=1)
     }
+
+
+def few_of_a_class(data, few=3, label=2):
+    """The rows of a client, in place, of which only the first `few` are of a class."""
+    domain, features, labels = data
+    labels[labels == label] = 1
+    labels[:few] = label
+    return domain, features, labels
 
 
 def held(number, domain, features, labels):

@@ -8,11 +8,36 @@ from by_bytes import Federation, make_client_data
 from by_numpy import World
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.models import ModelSettings
+from federatedscope_ggeur.models import ModelSettings, to_vector
 
 MOMENTUM = OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3})
+OPTIMIZERS = {
+    "sgd": OptimizerSettings("SGD", 0.1),
+    "momentum": MOMENTUM,
+    "nesterov": OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "nesterov": True}),
+    "adam": OptimizerSettings("Adam", 0.01),
+    "amsgrad": OptimizerSettings("Adam", 0.01, {"amsgrad": True}),
+}
 LOCAL = TrainingSettings(MOMENTUM, 2, "epoch", 8)
 MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.2)}
+
+
+#: Without dropout, which draws.
+PLAIN_MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=5)}
+
+
+def train_plainly(model, start, batches, optimizer, loss_of, clip=0.0):
+    """The loop that everybody writes, over batches of rows and labels."""
+    model = model.at(start).train().requires_grad_(True)
+    make = getattr(torch.optim, optimizer.type)
+    torch_optimizer = make(model.parameters(), lr=optimizer.lr, **optimizer.options)
+    for x, y in batches:
+        torch_optimizer.zero_grad()
+        loss_of(model, x, y).backward()
+        if clip > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        torch_optimizer.step()
+    return to_vector(model)
 
 
 def federate(method, rounds=3, sizes=(20, 30, 25), **options):
@@ -86,22 +111,3 @@ def check(method, oracle, world, atol=5e-7):
     wanted = np.stack(oracle(world))
     assert np.isfinite(wanted).all()
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=atol)
-
-
-def check_server_mean(method, name, drawn, equal):
-    """What the server keeps as `name` is the weighted mean of the clients' states."""
-    federation = federate(
-        method,
-        rounds=5,
-        sizes=(20, 30, 0, 25),
-        sample_client_num=drawn,
-        ignore_weight=equal,
-    )
-    weights = {1: 1 / 3, 2: 1 / 3, 3: 0.0, 4: 1 / 3}
-    if not equal:
-        weights = {1: 20 / 75, 2: 30 / 75, 3: 0.0, 4: 25 / 75}
-    held = {k: client.state for k, client in federation.clients.items()}
-    mean = sum(weights[k] * held[k]["after"] for k in held if held[k])
-    assert mean.abs().max() > 1e-3
-    kept = federation.server.method_state[name]
-    torch.testing.assert_close(kept, mean, rtol=1e-4, atol=1e-6)

@@ -20,7 +20,7 @@ def main(first: str, calls: list) -> None:
     gc.freeze()
     for number, (words, place) in enumerate(calls):
         if not os.fork():
-            _end(_status(number, words, place))
+            end(_status(number, words, place))
         print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 
 
@@ -55,7 +55,7 @@ def _run(words: list[str]) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
-def _end(status: int) -> None:
+def end(status: int) -> None:
     """What the interpreter does at exit, but for seconds of taking torch apart."""
     threading._shutdown()
     atexit._run_exitfuncs()

@@ -92,11 +92,7 @@ SIZE_KEYS = (
 
 @pytest.mark.parametrize(
     ("rule", "takes"),
-    [
-        ("paper", SIZE_KEYS[:2]),
-        ("release", SIZE_KEYS[:3]),
-        ("document", SIZE_KEYS[2:]),
-    ],
+    [("paper", SIZE_KEYS[:2]), ("release", SIZE_KEYS[:3]), ("document", SIZE_KEYS[2:])],
 )
 def test_a_rule_of_sizes_takes_its_own_numbers_alone(rule, takes):
     load(sizes=rule, **dict.fromkeys(takes, 7.0))
@@ -280,20 +276,6 @@ def test_it_falls_as_half_a_cosine():
     first = local_schedule(scheduled(*cosine, "train.scheduler.first_rate", 1e-5))
     assert first.rate(0.2, 1) == 1e-5
     assert first.rate(0.2, 2) > 0.1
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "problem"),
-    [
-        ("type", "ExponentialLR", "type: must be one of"),
-        ("step_size", 0, "step_size: must be a whole number"),
-        ("gamma", 1.5, "gamma: must be above 0 and at most 1"),
-        ("T_max", 5, "T_max: the plugin's StepLR takes step_size and gamma"),
-    ],
-)
-def test_refusals(key, value, problem):
-    with pytest.raises(ConfigError, match=rf"train\.scheduler\.{problem}"):
-        scheduled(f"train.scheduler.{key}", value)
 
 
 # Settings of heads, statistics and calibration that cannot go together.

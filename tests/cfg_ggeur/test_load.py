@@ -62,7 +62,7 @@ BY_TEST_ROWS = ["eval.best_res_update_round_wise_key", "test_acc"]
 def test_a_config_is_taken_as_it_is(path):
     cfg = load_config(path)
     again = load_config(cfg)
-    assert again == cfg
+    assert again == load_config(to_plain(cfg)) == cfg
     assert again is not cfg
     assert again.is_frozen()
     assert cfg.eval.best_res_update_round_wise_key.startswith("val_")
@@ -94,6 +94,10 @@ def test_values_are_cast_as_fs_casts_them(quickstart):
         (["ggeur.step1_size", "2.5"], r"step1_size.*whole number"),
         (["ggeur.privacy.min_samples", "0"], r"ggeur\.privacy\.min_samples: must be"),
         (["ggeur.steps", "[2, 1]"], r"ggeur\.steps: must be"),
+        (["ggeur.weight", "statistics", "ggeur.steps", "[]"],
+         r"ggeur\.weight: cannot be statistics"),
+        (["ggeur.prototypes", "others"], r"prototypes: must be domain or client"),
+        (["ggeur.space", "white"], r"ggeur\.space: must be one of standard, raw"),
         (["federate.mode", "distributed"], r"federate\.mode.*standalone"),
         (["use_gpu", "2"], "use_gpu"),
         (["model.type", "convnet2"], r"model\.type.*write ggeur_head, or remove"),
@@ -114,6 +118,18 @@ def test_values_are_cast_as_fs_casts_them(quickstart):
         (["eval.metrics", "[['acc']]"], r"eval\.metrics"),
         (["dataloader.batch_size", "99999999999999999999"], r"dataloader\.batch_size"),
         (["ggeur.num_threads", "1000000"], r"ggeur\.num_threads"),
+        # What would take for ever.
+        (["federate.client_num", "1000000000"], r"federate\.client_num"),
+        (["train.local_update_steps", "2147483648"], r"local_update_steps"),
+        # What float32 cannot hold, within a value.
+        (["train.optimizer.betas", "[0.9, 1e308]"], r"betas: must lie in -1e\+15"),
+        (["data.splitter_args", "[{'alpha': 1e308}]"], r"args: must lie in -1e\+15"),
+        (["grad.grad_clip", "1e39"], r"grad\.grad_clip: must lie in -1e\+15"),
+        (["fedopt.optimizer.momentum", "1e308"], r"momentum: must lie in -1e\+15"),
+        (["train.scheduler.type", "ExponentialLR"], r"scheduler\.type: must be one of"),
+        (["train.scheduler.step_size", "0"], r"step_size: must be a whole number"),
+        (["train.scheduler.gamma", "1.5"], r"gamma: must be above 0 and at most 1"),
+        (["train.scheduler.T_max", "5"], r"T_max: .*StepLR takes step_size and gamma"),
         (["train.batch_or_epoch", "batch", "dataloader.shuffle", "False"],
          r"dataloader\.shuffle"),
         (["train.optimizer.momentum", "[0.9]"], r"train\.optimizer: torch refuses"),
@@ -233,20 +249,6 @@ def test_a_number_that_float32_cannot_hold_in_use_is_refused(key, value, sign):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("train.optimizer.betas", "[0.9, 1e308]"),
-        ("data.splitter_args", "[{'alpha': 1e308}]"),
-        ("grad.grad_clip", "1e39"),
-        ("fedopt.optimizer.momentum", "1e308"),
-    ],
-)
-def test_so_is_one_within_a_value(quickstart, key, value):
-    with pytest.raises(ConfigError, match=rf"{key}: must lie in -1e\+15..1e\+15"):
-        load_config(quickstart, [key, value])
-
-
-@pytest.mark.parametrize(
     ("key", "value", "near"),
     [
         ("ggeur.base_metod", "fedavg", "ggeur.base_method"),
@@ -333,22 +335,6 @@ def test_long_values_are_cut_in_messages(quickstart, key):
         with pytest.raises(ConfigError) as caught:
             load_config(quickstart, {key: value})
         assert len(str(caught.value)) < 2500
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("federate.total_round_num", 1e308),
-        ("federate.client_num", 10**9),
-        ("train.local_update_steps", 2**31),
-        ("ggeur.step1_size", 1e308),
-        ("ggeur.num_threads", 10**6),
-    ],
-)
-def test_what_would_take_for_ever_is_refused(quickstart, key, value):
-    with pytest.raises(ConfigError, match=key) as caught:
-        load_config(quickstart, {key: value})
-    assert len(str(caught.value)) < 1500
 
 
 # FederatedScope's (FS's) defaults need not be written, its other keys may be.

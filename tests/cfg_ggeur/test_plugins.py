@@ -94,8 +94,7 @@ class TestBesideTheFile:
 
     def test_the_file_may_name_it_and_its_setting(self, cfg):
         text = cfg.read_text().replace(
-            "\nggeur:\n",
-            "\nggeur:\n  plugins: [toy]\n  toy:\n    strength: 0.25\n",
+            "\nggeur:\n", "\nggeur:\n  plugins: [toy]\n  toy:\n    strength: 0.25\n"
         )
         cfg.write_text(text)
         loaded = load_config(cfg, ["ggeur.base_method", "toy"])

@@ -56,6 +56,8 @@ def test_step_2_without_sources_stands_in_the_results(config):
     )
     assert not any("step 2" in n for n in notes(config, *unseen, "ggeur.steps", "[1]"))
     assert not any("step 2" in n for n in notes(config))
+    pooled = notes(config, "ggeur.base_method", "centralised")
+    assert "step 2 adds nothing because one client holds all rows" in pooled
 
 
 @pytest.mark.parametrize(

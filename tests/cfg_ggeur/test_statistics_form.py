@@ -5,7 +5,6 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.exchanges.base import answered_kinds
 from federatedscope_ggeur.federation.exchanges.space import TOTALS, SpaceClient
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
@@ -75,20 +74,6 @@ def test_all_processes_must_have_them_alike(config):
 # Hardening beside the threshold: each key closes its gap, and only where it is set.
 
 
-SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
-RAW = ["ggeur.space", "raw", "ggeur.steps", [1], "federate.total_round_num", 1]
-
-
-def test_the_rows_of_the_forecast_are_those_trained_on(config):
-    from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
-
-    settings = ["ggeur.privacy.train_withheld", False, "ggeur.steps", [1, 2]]
-    going = Run(config(*SPARSE, *settings))
-    going.follow(lambda record: None)
-    rows = [client.recipe.rows for client in going.engine.clients.values()]
-    assert set_rows(going.settings, going.held).tolist() == rows
-
-
 def test_means_are_rounded_before_they_travel_and_nothing_else_is(config):
     def upload(*settings):
         going = Run(config("ggeur.closed_form", "lda", *settings))
@@ -113,27 +98,11 @@ def test_the_totals_are_rounded_as_well(config):
     assert torch.equal(mean, mean.float().double())
 
 
-def test_what_cannot_be_is_refused_by_name(config, quickstart):
-    with pytest.raises(ConfigError, match=r"ggeur.weight: cannot be statistics"):
-        config("ggeur.weight", "statistics", "ggeur.steps", [])
-
-
-def test_the_mean_of_all_others_is_for_totals(config):
-    with pytest.raises(
-        ConfigError, match=r"ggeur.prototypes: must be domain or client"
-    ):
-        config("ggeur.prototypes", "others")
-
-
-# What `ggeur.space` asks of clients, and what it cannot go with.
+# What `ggeur.space` asks of clients.
 
 
 STANDARD = ["ggeur.space", "standard"]
 PLAIN, LOCAL = ["ggeur.steps", []], ["ggeur.base_method", "local"]
-
-
-def settings_of(config, *settings):
-    return run_settings(config(*settings), 12, 16, 3)
 
 
 @pytest.mark.parametrize(
@@ -152,20 +121,7 @@ def settings_of(config, *settings):
     ids=str,
 )
 def test_what_clients_answer(config, settings, statistics, totals):
-    chosen = settings_of(config, *settings)
+    chosen = run_settings(config(*settings), 12, 16, 3)
     answered = answered_kinds(chosen.demands)
     assert (STATISTICS in answered) == statistics
     assert (TOTALS in answered) == totals
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        (["ggeur.space", "white"], r"ggeur\.space: must be one of"),
-        (["ggeur.space", "whitened"], r"ggeur\.space: must be one of standard, raw"),
-    ],
-    ids=str,
-)
-def test_what_no_space_goes_with_is_refused_by_name(config, settings, problem):
-    with pytest.raises(ConfigError, match=problem):
-        config(*settings, "ggeur.privacy.min_samples", 5)

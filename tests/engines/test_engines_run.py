@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.engines.forecast import Traffic, forecast, set_up
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
-from federatedscope_ggeur.reporting import numbers as numbers_of
 
 SHORT = {"federate": {"total_round_num": 2}, "ggeur": {"calibrate": "ccvr"}}
 
@@ -25,15 +21,6 @@ def test_each_record_is_told_as_it_comes(config):
     assert kinds == [Round0, RoundRecord, RoundRecord, RoundRecord]
     assert [record.method for record in seen[1:]] == [None, None, "ccvr"]
     assert [results.round0, *results.rounds, results.calibrated] == seen
-
-
-@pytest.mark.slow
-def test_whatever_a_config_comes_from_the_run_is_the_same(config, tmp_path):
-    cfg = config()
-    (tmp_path / "my.yaml").write_text(cfg.dump())
-    plain = json.loads(json.dumps(to_plain(cfg)))
-    first, *others = (run(source) for source in (cfg, plain, tmp_path / "my.yaml"))
-    assert all(numbers_of(other) == numbers_of(first) for other in others)
 
 
 def test_data_of_another_type_are_named(config):
@@ -112,25 +99,6 @@ def test_a_run_says_how_many_rows_each_domain_has_for_what(config):
         assert f"{line}{len(held.test)} to test" in run.describe()
 
 
-# Wrong settings of an encoder, before a run reads images.
-
-
-def test_wrong_encoder_settings_are_listed_before_anything_is_read(quickstart):
-    wrong = ["data.type", "image_folder@ggeur", "data.root", "nowhere"]
-    wrong += ["ggeur.encoder.batch_size", "0", "ggeur.encoder.device", "gpu"]
-    wrong += ["ggeur.encoder.name", "hog", "ggeur.encoder.quick_gelu", "True"]
-    wrong += ["ggeur.encoder.cache", "", "ggeur.encoder.model", "x"]
-    wrong += ["ggeur.encoder.pretrained", "y"]
-    with pytest.raises(ConfigError) as caught:
-        load_config(quickstart, wrong)
-    message = str(caught.value)
-    for name in ("batch_size: must be a whole", "device: must be auto", "cache: must"):
-        assert f"ggeur.encoder.{name}" in message
-    assert "ggeur.encoder.quick_gelu: must be one of auto, with, without" in message
-    assert "ggeur.encoder.model, ggeur.encoder.pretrained, " in message
-    assert "the encoder 'hog' does not use this" in message
-
-
 # What a dry run foretells, beside what the run itself then sends.
 
 
@@ -179,19 +147,6 @@ def test_bytes_are_those_of_the_run(config, settings):
     if results.calibrated:
         assert near(sum(found.calibration.values(), Traffic()), results.calibrated)
     assert found.scored == sum(record.evaluated for record in results.rounds)
-
-
-@pytest.mark.slow
-def test_sets_are_those_that_are_trained_on(config):
-    fresh = ["ggeur.noise", "fresh", "ggeur.privacy.min_samples", 1]
-    cfg = config("federate.client_num", 5, *fresh)
-    found, run = forecast(set_up(cfg)), Run(cfg)
-    run.follow(lambda record: None)
-    recipes = {k: client.recipe for k, client in run.engine.clients.items()}
-    assert found.rows == {k: recipe.rows for k, recipe in recipes.items()}
-    assert found.set_bytes == sum(recipe.nbytes for recipe in recipes.values())
-    assert not found.same_every_round
-    assert found.seconds.total > 0
 
 
 def test_nothing_is_written_or_read(config, tmp_path):

@@ -16,7 +16,7 @@ import torch
 from every_method import ADDED, ON_HEADS, words
 from outcomes import backwards, outcome, restored
 
-from federatedscope_ggeur import FederatedData, run
+from federatedscope_ggeur import run
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import numbers
@@ -208,22 +208,14 @@ def test_by_default_a_cpu_trains_one_client_after_the_other(config):
 # What a caller has set in torch changes no bit of a run, and a run changes nothing.
 
 
-rng = np.random.default_rng(0)
-X = rng.normal(size=(60, 5)).astype("float32")
-Y = np.arange(60) % 3
-SITE = np.arange(60) // 20
+ROWS = np.random.default_rng(0).normal(size=(60, 16)).astype("float32")
+DROPOUT = [*PLAIN, "ggeur.mlp_hidden_dim", 16, "model.dropout", 0.5]
 RUNS_IN_TORCH = {
-    "one-shot": {"ggeur.closed_form": "lda"},
-    "linear": {"ggeur.closed_form": "none"},
-    "dropout": {
-        "ggeur.closed_form": "none", "ggeur.mlp_hidden_dim": 16, "model.dropout": 0.5,
-        "ggeur.steps": [],
-    },
-    "dropout twice": {
-        "ggeur.closed_form": "none", "ggeur.mlp_hidden_dim": 16, "model.dropout": 0.5,
-        "ggeur.steps": [], "ggeur.base_method": "fedsam",
-    },
-}  # fmt: skip
+    "one-shot": LDA,
+    "linear": [],
+    "dropout": DROPOUT,
+    "dropout twice": [*DROPOUT, *words("fedsam")],
+}
 
 
 @contextmanager
@@ -243,31 +235,30 @@ SET = {
 }
 
 
-def probabilities(kind: str) -> np.ndarray:
-    settings = {**RUNS_IN_TORCH[kind], "ggeur.init": "random", "ggeur.keep": "trained"}
-    settings["federate.total_round_num"] = 2
-    data = FederatedData.from_arrays(X, Y, SITE)
-    return run("ggeur_own_embeddings.yaml", data, overrides=settings).predict_proba(X)
+def probabilities(cfg) -> np.ndarray:
+    return run(cfg).predict_proba(ROWS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS_IN_TORCH)
-def test_what_is_set_in_torch_changes_no_bit(kind):
-    alone = probabilities(kind)
+def test_what_is_set_in_torch_changes_no_bit(config, kind):
+    cfg = config(*RUNS_IN_TORCH[kind])
+    alone = probabilities(cfg)
     state = torch.random.get_rng_state()
     for name, within in SET.items():
         with within():
             before = torch.get_default_dtype()
-            assert np.array_equal(probabilities(kind), alone), name
+            assert np.array_equal(probabilities(cfg), alone), name
             assert torch.get_default_dtype() == before
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dropout", "dropout twice"])
-def test_four_threads_give_the_bits_of_one(kind):
-    alone = probabilities(kind)
+def test_four_threads_give_the_bits_of_one(config, kind):
+    cfg = config(*RUNS_IN_TORCH[kind])
+    alone = probabilities(cfg)
     with float64(), ThreadPoolExecutor(4) as pool:
-        for found in pool.map(probabilities, [kind] * 4):
+        for found in pool.map(probabilities, [cfg] * 4):
             assert np.array_equal(found, alone)
         assert torch.get_default_dtype() == torch.float64

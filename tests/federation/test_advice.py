@@ -203,6 +203,7 @@ def test_the_median_is_of_those_that_hold_rows(rows, median):
     "settings",
     [
         ["ggeur.privacy.min_samples", 3],
+        ["ggeur.privacy.train_withheld", False],
         ["ggeur.privacy.min_samples", 1, "ggeur.prototypes", "client"],
         ["ggeur.sizes", "release", "ggeur.target_size_per_class", 25],
         [
@@ -210,7 +211,7 @@ def test_the_median_is_of_those_that_hold_rows(rows, median):
             "ggeur.num_generated_per_sample", 2, "ggeur.num_generated_per_prototype", 3,
         ],
     ],
-    ids=["paper", "by_client", "release", "document"],
+    ids=["paper", "withheld", "by_client", "release", "document"],
 )  # fmt: skip
 def test_sets_have_the_rows_that_are_foretold(config, steps, settings):
     uneven = ["federate.client_num", 5, "data.splitter_args", "[{'alpha': 0.3}]"]

@@ -14,12 +14,12 @@ import torch
 from by_bytes import CLASSES, Federation, make_client_data, make_rows
 from elsewhere import GPU, MixedDevices
 from every_method import ADDED, FEDERATED
+from federations import LOCAL, MODELS, OPTIMIZERS
 
 from federatedscope_ggeur import load_config, run
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
-    OptimizerSettings,
     TrainingSettings,
     evaluate,
     fit,
@@ -33,7 +33,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
 from federatedscope_ggeur.methods import METHODS, build_method
-from federatedscope_ggeur.models import CPU, ModelSettings, build_model, to_vector
+from federatedscope_ggeur.models import CPU, build_model, to_vector
 
 ALL = {
     **FEDERATED,
@@ -41,20 +41,6 @@ ALL = {
     **{f"fedavg + {name}": build_method("fedavg", name) for name in ADDED},
     "scaffold + fedgen": build_method("scaffold", "fedgen", {"steps": 3.0}),
 }
-MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.2)}
-LOCAL = TrainingSettings(
-    OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3}),
-    2,
-    "epoch",
-    8,
-)
-OPTIMIZERS = {
-    "SGD": OptimizerSettings("SGD", 0.1, {"momentum": 0.9}),
-    "Adam": OptimizerSettings("Adam", 0.01),
-    "AMSGrad": OptimizerSettings("Adam", 0.01, {"amsgrad": True}),
-}
-
-
 #: A GPU draws sets of its own; what stands in for one draws those of the CPU.
 STEPS = () if torch.cuda.is_available() else (1, 2)
 
@@ -101,7 +87,7 @@ def test_every_method_gives_what_it_gives_on_the_cpu(name, request):
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("clip", [-1.0, 0.1])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ["momentum", "adam", "amsgrad"])
 @pytest.mark.parametrize("model", MODELS)
 def test_training_goes_as_on_the_cpu(model, optimizer, clip, shuffle, request):
     settings = TrainingSettings(

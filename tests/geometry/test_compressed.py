@@ -129,23 +129,6 @@ def test_energy_keeps_the_fewest_directions_that_hold_so_much(energy):
     assert len(both.factor.numbers) == min(rank, 2)
 
 
-def test_more_directions_and_finer_numbers_lose_less():
-    held = make(6, 80, 20, offset=20.0)
-    hows = [Compression(rank) for rank in range(0, 20, 3)]
-    lost = [
-        float((restored(held, how).scatter() - held.scatter()).norm()) for how in hows
-    ]
-    assert lost == sorted(lost, reverse=True)
-    finest = restored(held, Compression(4))
-    for part in (lambda found: found.scatter(), lambda found: found.means):
-        rounded = [
-            float((part(restored(held, Compression(4, dtype=d))) - part(finest)).norm())
-            for d in ("int8", "float16", "float32")
-        ]
-        assert rounded == sorted(rounded, reverse=True)
-        assert rounded[0] > 0
-
-
 def test_rounding_to_int8_costs_no_more_than_the_last_direction_kept():
     held = make(7, 200, 24)
     values = oracle.shape(held.scatter().numpy())[0]

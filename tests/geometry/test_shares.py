@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 import torch
 from geometry_oracle import share_of_rows
@@ -131,15 +129,6 @@ def test_a_round_has_its_own_rows_and_repeats_them(noise):
     into = torch.empty_like(first)
     part.draw(1, out=into)
     assert torch.equal(into, first)
-
-
-def test_a_share_of_all_is_the_paper_s_set():
-    a, b = recipe([5], [2], 1.0), recipe([5], [2], 0.999)
-    assert a.rows == b.rows == b.whole
-    assert a.same_every_round
-    for number, noise in product((0, 4), ("fixed", "fresh")):
-        one, other = (recipe([5], [2], s, noise=noise) for s in (1.0, 1))
-        assert torch.equal(one.draw(number)[0], other.draw(number)[0])
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan")])

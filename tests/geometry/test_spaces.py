@@ -88,16 +88,6 @@ def test_transformed_statistics_are_those_of_transformed_rows(kind, n, dim, seed
         )
 
 
-def test_a_merge_is_transformed_as_its_parts():
-    rows, labels = draw(200, 6)
-    space = make("standard", rows)
-    parts = [statistics_of(rows[i::4], labels[i::4]) for i in range(4)]
-    merged, apart = space.statistics(sum(parts)), sum(map(space.statistics, parts))
-    for c in merged.classes:
-        torch.testing.assert_close(merged.scatter(c), apart.scatter(c))
-    torch.testing.assert_close(merged.means, apart.means)
-
-
 def test_raw_is_the_identity():
     rows, labels = draw()
     space, statistics = Space.raw(rows.shape[1]), statistics_of(rows, labels)

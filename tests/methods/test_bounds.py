@@ -6,7 +6,6 @@ import re
 
 import pytest
 import torch
-from safetensors.torch import load
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import partition
@@ -19,7 +18,6 @@ from federatedscope_ggeur.engines.run import (
 )
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Score, evaluate
-from federatedscope_ggeur.models import num_parameters
 from federatedscope_ggeur.reporting import Results, numbers, results_table
 from federatedscope_ggeur.reporting.results import results_html
 
@@ -65,17 +63,6 @@ class TestLocal:
         note = "federate.make_global_eval has no effect with ggeur.base_method: local"
         assert [note in line for line in asked.describe()].count(True) == 1
         assert not any(note in line for line in plain.describe())
-
-    @pytest.mark.slow
-    def test_a_round_s_bytes_do_not_depend_on_the_head(self, config):
-        small, large = (
-            finished(config(*LOCAL, "ggeur.mlp_hidden_dim", n)) for n in (0, 300)
-        )
-        for one, other in zip(small.history.rounds, large.history.rounds):
-            assert one.bytes_up == other.bytes_up > 0
-            assert one.bytes_down == other.bytes_down > 0
-        model = 4 * num_parameters(large.engine.server.model)
-        assert large.history.rounds[-1].bytes_up < model / 10
 
     @pytest.mark.parametrize(
         ("key", "value"),
@@ -133,21 +120,6 @@ class TestCentralised:
         assert {held.domain for held in seen} == {"art", "sketch"}
         trained_on = len(run.data.clients[0].train)
         assert trained_on == sum(len(held.train) for held in seen)
-
-    @pytest.mark.slow
-    def test_the_second_step_adds_nothing_and_a_note_says_so(self, config):
-        runs = [
-            finished(config(*CENTRALISED, "ggeur.steps", steps, "ggeur.step1_size", 40))
-            for steps in ([], [1], [1, 2])
-        ]
-        plain, first, both = (figures(run)["rounds"] for run in runs)
-        assert plain != first == both
-        heads = [load(run.history.head_bytes()) for run in runs[1:]]
-        assert torch.equal(*(head["classifier.weight"] for head in heads))
-        said = [any("step 2 adds nothing" in x for x in r.describe()) for r in runs]
-        assert said == [False, False, True]
-        rows = len(runs[0].data.clients[0].train)
-        assert f"1 client, {rows} rows to train on" in runs[0].describe()[1]
 
     def test_data_that_are_given_are_put_in_one_place_too(self, config):
         cfg = config(*CENTRALISED, *SIX)

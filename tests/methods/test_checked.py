@@ -44,11 +44,6 @@ def local(**hooks):
     return lambda self, context: LocalHooks(**hooks)
 
 
-def sends(upload, state=None):
-    """A `local` whose training ends with this upload and state."""
-    return local(finish=lambda outcome: (upload, state or {}))
-
-
 DECLARED = {"upload_shapes": lambda self, model: {"n": TensorSpec((4,))}}
 WEIGHTS = r"must return weights of shape \(3250,\) and dtype torch\.float32"
 WRONG = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from by_bytes import Federation, eval_params_of, make_client_data
 from every_method import ADDED, FEDERATED
-from federations import MODELS, federate
+from federations import MODELS, PLAIN_MODELS, federate
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import (
@@ -20,11 +20,7 @@ from federatedscope_ggeur.methods import (
     LocalHooks,
     TensorSpec,
 )
-from federatedscope_ggeur.models import ModelSettings
 
-#: Without dropout: with it, the units dropped for the base method's term would be
-#: others than those dropped for FedMix's loss.
-PLAIN = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6)}
 #: Without any effect, and how far from the base method that leaves the weights.
 NEUTRAL = {
     "fedmix": (FedMix(0.0, 3), 1e-6),
@@ -62,7 +58,9 @@ def test_beside_fedavg_the_numbers_are_the_augmentations_own(added, model):
 class TestEveryPair:
     @pytest.mark.parametrize("kind", MODELS)
     def test_an_augmentation_of_weight_zero_is_the_base_method(self, base, added, kind):
-        model = (PLAIN if added == "fedmix" else MODELS)[kind]
+        # With dropout, the units dropped for the base method's term would be others
+        # than those dropped for FedMix's loss.
+        model = (PLAIN_MODELS if added == "fedmix" else MODELS)[kind]
         neutral, tolerance = NEUTRAL[added]
         alone, both = run(base, model=model), run(base, neutral, model)
         assert (both.weights - alone.weights).abs().max() <= tolerance

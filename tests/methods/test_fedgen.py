@@ -7,13 +7,12 @@ import by_numpy
 import numpy as np
 import pytest
 import torch
-from by_bytes import CLASSES, Federation, make_client_data, make_rows
+from by_bytes import CLASSES, Federation, few_of_a_class, make_client_data, make_rows
 from by_numpy import gradient, log_softmax, rows, sgd_by_batch
-from federations import FEW_WORLDS, MODELS, check, federate, federate_tiny
+from federations import FEW_WORLDS, MODELS, check, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import FedGen
-from federatedscope_ggeur.methods.base import LocalContext
 from federatedscope_ggeur.models import build_model
 from federatedscope_ggeur.rng import torch_generator
 
@@ -129,32 +128,6 @@ def test_the_weights_are_those_of_numpy(world):
     check(TINY, oracle, world)
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-class TestTheTerm:
-    def test_it_reaches_the_last_layer_alone(self, model):
-        federation = federate(FedGen(lr=0.01), rounds=2, model=model)
-        down = federation.send(federation.broadcast(3))
-        client = federation.clients[1]
-        context = LocalContext(
-            1, 3, client.model, down.params, down.download, {}, {}, None, 1, None, 0
-        )
-        live = client.model.at(down.params).requires_grad_(True)
-        x, y = client.features[:8], client.labels[:8]
-        term = FedGen().local(context).loss_term(live, FakeBatch(x, y))
-        term.backward()
-        reached = [p for p in live.parameters() if p.grad is not None]
-        assert [p.shape for p in reached] == [
-            live.classifier.weight.shape,
-            live.classifier.bias.shape,
-        ]
-        assert all(p.grad.any() for p in reached)
-
-
-class FakeBatch:
-    def __init__(self, features, labels):
-        self.features, self.labels = features, labels
-
-
 @pytest.mark.parametrize("drawn", [((1,),), ((1, 4), (1,))], ids=str)
 def test_classes_are_seen_from_the_first_round_that_has_a_teacher_on(drawn):
     federation = federate_tiny(TINY, by_numpy.World(drawn))
@@ -179,10 +152,8 @@ class TestTheThreshold:
     @pytest.fixture
     def federation(self):
         data = make_client_data((40, 40))
-        for k, (domain, features, labels) in data.items():
-            labels = labels.where(labels != 2, torch.tensor(1))
-            labels[:3] = 2
-            data[k] = (domain, features, labels)
+        for rows_of_client in data.values():
+            few_of_a_class(rows_of_client)
         return Federation(data, FedGen(), min_samples=5).round0()
 
     def test_a_class_below_it_is_not_counted(self, federation):

@@ -3,17 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from by_bytes import Federation, make_client_data
+from by_bytes import Federation, few_of_a_class, make_client_data
 from by_numpy import rows, train_all
-from federations import (
-    FEW_WORLDS,
-    MODELS,
-    SAMPLED,
-    WORLDS,
-    check,
-    federate,
-    federate_tiny,
-)
+from federations import FEW_WORLDS, SAMPLED, WORLDS, check, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import Combined, FedFA, FedProto
@@ -58,23 +50,6 @@ def test_the_weights_are_those_of_numpy(world):
     check(FedProto(STRENGTH), oracle, world)
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-class TestPrototypes:
-    def test_class_means_of_the_representation_travel_both_ways(self, model):
-        federation = federate(FedProto(), rounds=0, model=model)
-        updates = federation.train(1)
-        federation.step(1, updates)
-        total, count = 0.0, 0
-        for update in updates:
-            client = federation.clients[update.client]
-            z = client.model.at(update.params).represent(client.features)
-            total = total + z[client.labels == 2].sum(dim=0)
-            count += int((client.labels == 2).sum())
-        received = federation.send(federation.broadcast(2)).download
-        torch.testing.assert_close(received["prototypes"][2], total / count)
-        assert received["known"].tolist() == [1, 1, 1, 1]
-
-
 def test_a_class_that_nobody_has_stays_unknown():
     states = federate_tiny(FedProto(), WORLDS["linear, weighted"]).server.method_state
     assert states["known"].tolist() == [1, 1, 1, 0]
@@ -96,11 +71,7 @@ def test_an_old_prototype_stays_while_nobody_who_is_drawn_has_the_class():
 
 def test_a_class_below_the_threshold_sends_nothing():
     data = make_client_data((40, 40))
-    domain, features, labels = data[1]
-    few = torch.cat([torch.nonzero(labels != 2).flatten(), torch.tensor([0])])
-    labels = labels.clone()
-    labels[0] = 2
-    data[1] = (domain, features[few], labels[few])
+    few_of_a_class(data[1])
     options = {"steps": (1, 2), "min_samples": 5}
     federation = Federation(data, FedProto(), **options).round0()
     first, second = (update.upload for update in federation.train(1))

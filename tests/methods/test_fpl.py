@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from by_bytes import CLASSES, Federation, make_client_data
+from by_bytes import CLASSES, Federation, few_of_a_class, make_client_data
 from by_numpy import rows, train_all
 from federations import FEW_WORLDS, check, federate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.methods import FPL, FedProto
-from federatedscope_ggeur.methods.fpl import cluster_contrast, cluster_means, finch
+from federatedscope_ggeur.methods import FPL
+from federatedscope_ggeur.methods.fpl import cluster_means, finch
 
 # FINCH, plainly: connected parts by searching, means of the points themselves.
 
@@ -107,18 +107,6 @@ def test_the_weights_are_those_of_numpy(world):
     check(FPL(TEMPERATURE, STRENGTH), oracle, world)
 
 
-def test_contrast_is_that_of_a_double_loop():
-    rng = np.random.default_rng(0)
-    z, clusters = rng.normal(size=(6, 5)), rng.normal(size=(7, 5))
-    labels, of_class = np.array([0, 1, 2, 2, 0, 1]), np.array([0, 0, 1, 2, 2, 2, 3])
-    by_class = {c: list(clusters[of_class == c]) for c in range(4)}
-    wanted = [contrast(row, y, by_class) for row, y in zip(z, labels)]
-    found = cluster_contrast(
-        *map(torch.tensor, (z, labels, clusters, of_class)), TEMPERATURE
-    )
-    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12)
-
-
 def step_with(means, known):
     """The state after a round in which clients sent `means` [K, C, D'] of `known`."""
     clients = len(means)
@@ -128,21 +116,6 @@ def step_with(means, known):
         update.upload.update(means=own * which[:, None], known=which)
     federation.step(1, updates)
     return federation
-
-
-def test_one_cluster_is_the_mean_that_fedproto_takes_of_equal_counts():
-    means = torch.randn(3, CLASSES, CLASSES, generator=torch.Generator().manual_seed(0))
-    known = torch.ones(3, CLASSES, dtype=torch.int64)
-    state = step_with(means, known).server.method_state
-    proto = federate(FedProto(), rounds=0, sizes=(20,) * 3)
-    updates = proto.train(1)
-    for update, own in zip(updates, means):
-        update.upload.update(means=own, counts=torch.full((CLASSES,), 5))
-    proto.step(1, updates)
-    wanted = proto.server.method_state["prototypes"]
-    assert state["labels"].tolist() == list(range(CLASSES))  # a cluster each
-    torch.testing.assert_close(state["unbiased"], wanted)
-    torch.testing.assert_close(state["clusters"], wanted)
 
 
 def test_a_cluster_of_many_clients_weighs_no_more_than_one_of_two():
@@ -180,9 +153,7 @@ def test_a_class_that_nobody_sent_keeps_its_clusters():
 
 def test_a_class_below_the_threshold_sends_nothing():
     data = make_client_data((40, 40))
-    _, _, labels = data[1]
-    labels[labels == 2] = 1
-    labels[:3] = 2
+    few_of_a_class(data[1])
     federation = Federation(data, FPL(), min_samples=5).round0()
     first, second = (update.upload for update in federation.train(1))
     assert first["known"].tolist() == [1, 1, 0, 1]

@@ -62,17 +62,6 @@ def test_a_term_of_weight_zero_is_fedavg(method, tolerance, model):
     assert (found - fedavg(model, **options)).abs().max() <= tolerance
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(
-    "method", [FedProto(), FPL(), FedGen(), Moon()], ids=lambda method: method.name
-)
-def test_there_is_no_term_in_the_first_round(method, model):
-    plain = fedavg(model, rounds=2)
-    weights = federate(method, rounds=2, model=MODELS[model]).weights
-    assert torch.equal(weights[1], plain[1])
-    assert not torch.equal(weights[2], plain[2])
-
-
 @pytest.mark.parametrize("hidden", [0, 3])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_round_of_clients_without_data_changes_nothing(name, hidden):

@@ -5,28 +5,23 @@ import logging
 import pytest
 import torch
 from by_bytes import Federation, make_client_data
-from federations import LOCAL, federate
+from federations import LOCAL, OPTIMIZERS, PLAIN_MODELS, federate, train_plainly
 from torch.nn import functional as F
 
-from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
+from federatedscope_ggeur.federation import TrainingSettings, fit
 from federatedscope_ggeur.methods import FedDyn, LocalHooks, Scaffold
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
 
-DIM, CLASSES, ROWS, RATE = 6, 4, 30, 0.1
-MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=5)}
-OPTIMIZERS = {
-    "momentum": OptimizerSettings("SGD", RATE, {"momentum": 0.9, "weight_decay": 1e-2}),
-    "adam": OptimizerSettings("Adam", 0.01),
-}
+DIM, CLASSES, ROWS = 6, 4, 30
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=PLAIN_MODELS)
 def model(request):
-    model = build_model(DIM, CLASSES, MODELS[request.param])
+    model = build_model(DIM, CLASSES, PLAIN_MODELS[request.param])
     return model.reset(torch.Generator().manual_seed(1))
 
 
-@pytest.fixture(params=OPTIMIZERS)
+@pytest.fixture(params=["momentum", "adam"])
 def settings(request):
     return TrainingSettings(OPTIMIZERS[request.param], 2, "epoch", 10, shuffle=False)
 
@@ -38,26 +33,17 @@ def rows():
     return torch.randn(ROWS, DIM, generator=generator), labels
 
 
-def train_plainly(model, rows, settings, loss_of, clip=0.0):
-    """The loop that everybody writes; `loss_of` makes the loss of (model, x, y)."""
-    model = model.at(to_vector(model)).train().requires_grad_(True)
-    chosen = settings.optimizer
-    make = getattr(torch.optim, chosen.type)
-    optimizer = make(model.parameters(), lr=chosen.lr, **chosen.options)
-    for _ in range(settings.local_update_steps):
-        for x, y in zip(*(part.split(settings.batch_size) for part in rows)):
-            optimizer.zero_grad()
-            loss_of(model, x, y).backward()
-            if clip:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-            optimizer.step()
-    return to_vector(model)
+def plainly(model, rows, settings, loss_of, clip=0.0):
+    """Plain training on `loss_of`, a function of (model, x, y), as `settings` say."""
+    epoch = [*zip(*(part.split(settings.batch_size) for part in rows))]
+    batches, start = epoch * settings.local_update_steps, to_vector(model)
+    return train_plainly(model, start, batches, settings.optimizer, loss_of, clip)
 
 
 def check(model, rows, settings, hooks, loss_of):
     """Training with `hooks` is plain training on `loss_of`, not on cross-entropy."""
     start = to_vector(model)
-    plain = train_plainly(model, rows, settings, loss_of)
+    plain = plainly(model, rows, settings, loss_of)
     ordinary = fit(model, start, *rows, settings, 0).params.clone()
     result = fit(model, start, *rows, settings, 0, hooks).params
     torch.testing.assert_close(result, plain, rtol=1e-4, atol=1e-5)
@@ -113,7 +99,7 @@ def test_correction_joins_the_gradient_before_clipping(model, rows, settings, cl
     settings = TrainingSettings(
         settings.optimizer, 2, "epoch", 10, shuffle=False, grad_clip=clip
     )
-    plain = train_plainly(model, rows, settings, loss_of, clip)
+    plain = plainly(model, rows, settings, loss_of, clip)
     hooks = LocalHooks(add_correction=add_correction)
     result = fit(model, start, *rows, settings, 0, hooks).params
     torch.testing.assert_close(result, plain, rtol=1e-4, atol=1e-5)

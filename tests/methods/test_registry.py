@@ -138,28 +138,23 @@ def test_what_a_subclass_adds_is_not_lost_to_a_robust_mean(monkeypatch):
 OTHERS_AND_ADDED = {**OTHERS, **ADDED}
 
 
-@pytest.fixture
-def model():
-    return MODELS["mlp"]
-
-
 @pytest.mark.parametrize("method", OTHERS_AND_ADDED.values(), ids=OTHERS_AND_ADDED)
 class TestEveryMethod:
-    def test_runs_and_differs_from_fedavg(self, method, model):
-        weights = federate(method, model=model).weights
-        plain = federate(FedAvg(), model=model).weights
+    def test_runs_and_differs_from_fedavg(self, method):
+        weights = federate(method, model=MODELS["mlp"]).weights
+        plain = federate(FedAvg(), model=MODELS["mlp"]).weights
         assert torch.isfinite(weights).all()
         assert torch.equal(weights[0], plain[0])
         assert (weights[-1] - plain[-1]).abs().max() > 1e-4
 
     @pytest.mark.slow
-    def test_serves_augmentation_sampling_and_clients_without_data(self, method, model):
+    def test_serves_augmentation_sampling_and_clients_without_data(self, method):
         options = {
             "sizes": (20, 0, 30, 3, 25),
             "steps": (1, 2),
             "sample_client_num": 3,
             "min_samples": 5,
-            "model": model,
+            "model": MODELS["mlp"],
         }
         weights = federate(method, **options).weights
         assert torch.isfinite(weights).all()

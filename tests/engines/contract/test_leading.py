@@ -185,16 +185,6 @@ def test_where_nobody_could_stay_nobody_is_waited_for(lead, wire):
         assert "seed is '77' there" in wire.dismissed[number][0]
 
 
-def test_who_joins_first_with_an_absurd_dimension_keeps_nobody_out(lead, wire):
-    wire.join(3, handshake=replace(wire.joins[3].handshake, dim=2**40))
-    wire.join(1)
-    wire.join(2)
-    wire.silence.append(lambda: wire.join(3))
-    assert trained(lead()) == [ALL] * 3
-    (reason,) = wire.dismissed[3]
-    assert "dim is 1099511627776 there and 16 here" in reason
-
-
 @pytest.mark.parametrize("parts", [(), (b"",), (b"x", b"x"), (b"\x80\x04garbage",)])
 def test_a_message_to_join_that_cannot_be_read(lead, wire, parts):
     wire.connections[3] = 9
@@ -219,19 +209,6 @@ def test_who_is_late_is_asked_again_once_it_has_answered(lead, wire, caplog):
     assert caplog.text.count("client 3: no answer (train) within ") == 1
     assert "client 3: an answer (train, round 1) that nobody waits for" in caplog.text
     assert wire.dismissed == {}
-
-
-@pytest.mark.usefixtures("joined")
-def test_who_is_always_late_costs_two_deadlines(lead, wire, caplog):
-    late = []
-    for number in (1, 3):
-        wire.instead["train", number, 3] = late.append
-    wire.instead["train", 2, 1] = lambda answer: (late.pop()(), answer())
-    federation = lead(*SOME, "federate.total_round_num", 5)
-    assert trained(federation) == [[1, 2], [1, 2], [1, 2], [1, 2], [1, 2]]
-    assert caplog.text.count("client 3: no answer (train) within ") == 2
-    assert "barred after 2 missed deadlines" in wire.dismissed[3][0]
-    assert "ggeur.deadline" in wire.dismissed[3][0]
 
 
 @pytest.mark.usefixtures("joined")

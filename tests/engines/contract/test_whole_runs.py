@@ -176,10 +176,7 @@ def heads(data: Data, transform: str):
     doors = {
         "arrays": run(CONFIG, data.arrays(), overrides=cfg),
         "data frame": run(CONFIG, data.arrays(frame), overrides=cfg),
-        "folder": run(
-            CONFIG,
-            overrides={**cfg, "data.root": str(data.files())},
-        ),
+        "folder": run(CONFIG, overrides={**cfg, "data.root": str(data.files())}),
     }
     mine = ~data.test
     made = FederatedClassifier("lda", settings=cfg).fit(

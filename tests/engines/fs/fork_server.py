@@ -6,16 +6,15 @@ with a line on its standard output.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import os
 import runpy
 import signal
 import sys
-import threading
 import traceback
 
+from forks import end
 from processes import OUTPUT
 
 
@@ -33,7 +32,7 @@ def main() -> None:
         else:
             answer = os.fork()
             if not answer:
-                _end_of_process(_work_or_trace(**request))
+                end(_work_or_trace(**request))
             running.add(answer)
         print(json.dumps(answer), file=replies, flush=True)
     for pid in running:
@@ -47,15 +46,6 @@ def _work_or_trace(**request) -> int:
     except BaseException:
         traceback.print_exc()
         return 1
-
-
-def _end_of_process(status: int) -> None:
-    """What the interpreter does at exit, but for seconds of taking torch apart."""
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 def _status(pid: int) -> int | None:
@@ -104,4 +94,4 @@ def work(folder: str, words: list[str], place: str) -> int:
 
 if __name__ == "__main__":
     main()
-    _end_of_process(0)
+    end(0)

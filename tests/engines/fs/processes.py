@@ -46,7 +46,7 @@ class ForkServer:
     """
 
     def __init__(self, home: str | Path):
-        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
         self._parent = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
             stdin=subprocess.PIPE,
@@ -92,19 +92,11 @@ class Worker:
     """
 
     def __init__(
-        self,
-        forks: ForkServer,
-        folder: Path,
-        words: Sequence[str],
-        place: str = "",
+        self, forks: ForkServer, folder: Path, words: Sequence[str], place: str = ""
     ):
         folder.mkdir()
         self.folder, self._forks, self._status = folder, forks, None
-        self.pid = forks.ask(
-            folder=str(folder),
-            words=words,
-            place=place,
-        )
+        self.pid = forks.ask(folder=str(folder), words=words, place=place)
 
     @property
     def output(self) -> str:

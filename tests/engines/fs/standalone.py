@@ -23,6 +23,14 @@ from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.reporting import Results, numbers
 
+#: A small run of FS itself.
+TOY = """\
+data: {type: toy}
+model: {type: lr}
+federate: {client_num: 3, total_round_num: 3}
+train: {optimizer: {lr: 0.1}}
+eval: {count_flops: False, best_res_update_round_wise_key: test_loss}
+"""
 _runs = itertools.count(1)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 
 import pytest
 from own_scores import check_own_score
@@ -32,21 +31,6 @@ THREE = ("federate.client_num", 3)
 HARD = ("train.optimizer.lr", "0.0003")
 
 
-@pytest.fixture(scope="module")
-def pem(tmp_path_factory):
-    """A certificate for 127.0.0.1, with its key, that is its own authority."""
-    if shutil.which("openssl") is None:
-        pytest.skip("the program openssl, which makes the certificate, is missing")
-    folder = tmp_path_factory.mktemp("pem")
-    command = [
-        "openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2",
-        "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=localhost",
-        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key", "-out", "cert",
-    ]  # fmt: skip
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return folder
-
-
 @pytest.fixture
 def own(embeddings_folder, tmp_path, pem):
     """The settings of client k, which has data of its own and a token."""
@@ -65,7 +49,7 @@ def own(embeddings_folder, tmp_path, pem):
             "data.root", root,
             "ggeur.domain", domain,
             "ggeur.client_number", number,
-            "ggeur.tls.authority", pem / "cert",
+            "ggeur.tls.authority", pem("authority.pem"),
             "ggeur.join_token", file,
         ]  # fmt: skip
 
@@ -82,8 +66,8 @@ def test_sites_with_data_of_their_own_and_a_server_without(
     one = fleet(*THREE, *HARD, "ggeur.share_results", True)
     server = one.server(
         "data.root", tmp_path / "nowhere",
-        "ggeur.tls.certificate", pem / "cert",
-        "ggeur.tls.key", pem / "key",
+        "ggeur.tls.certificate", pem("server.pem"),
+        "ggeur.tls.key", pem("server.key"),
         "ggeur.join_secret", tmp_path / "secret",
     )  # fmt: skip
     thief = one.client(3, *own(3, token=1), name="thief")

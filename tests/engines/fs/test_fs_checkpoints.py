@@ -125,7 +125,7 @@ def test_a_run_that_was_over_goes_on_to_its_end(engines, tmp_path, more):
 
 @pytest.mark.slow
 def test_a_malicious_pickle_runs_nothing(engines, tmp_path):
-    """FS itself would unpickle it. All other files: test_checkpoint_writer.py."""
+    """FS itself would unpickle it. All other files: test_checkpoint.py."""
 
     class Payload:
         def __reduce__(self):

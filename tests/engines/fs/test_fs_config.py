@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from standalone import as_before, merged, outcome, set_up
+from standalone import TOY, as_before, merged, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
@@ -187,13 +187,6 @@ def test_a_splitter_is_asked_of_who_divides_rows(
 # What FederatedScope (FS) can do and the plugin cannot is refused, all at once.
 
 
-TOY = """\
-data: {type: toy}
-model: {type: lr}
-federate: {client_num: 3, total_round_num: 3}
-train: {optimizer: {lr: 0.1}}
-eval: {count_flops: False, best_res_update_round_wise_key: test_loss}
-"""
 #: Key, wrong value, and the settings that it needs to get past FS's own checks.
 WRONG = {
     "feat_engr.type": ["instance_norm"],

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from fake_checkout import FILES
+from own_process import python
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.fs import install
@@ -100,14 +101,6 @@ runpy.run_path(sys.argv[1])
 """
 
 
-def run(*words, **options) -> subprocess.CompletedProcess:
-    """Run Python with these words."""
-    command = words[0] if options.get("shell") else [sys.executable, *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=600, **options
-    )
-
-
 @pytest.mark.parametrize(
     ("paths", "line"),
     [
@@ -120,7 +113,7 @@ def test_federatedscope_runs_on_without_the_plugin(checkout, paths, line):
     enable(checkout)
     file = install.plugin_file(checkout / "federatedscope")
     # -I and -S: without the packages that are installed here.
-    done = run("-I", "-S", "-c", RUN_FILE, file, *paths)
+    done = python("-I", "-S", "-c", RUN_FILE, file, *paths)
     assert done.returncode == 0, done.stderr
     (said,) = done.stderr.splitlines()
     assert said.startswith(line)
@@ -150,7 +143,7 @@ def run_file(checkout, tmp_path):
         (plugin / "__init__.py").write_text(source)
         start = "import runpy, sys; sys.path[:0] = sys.argv[2:4]; file = sys.argv[1]; "
         start += "del sys.argv[1:4]; runpy.run_path(file); print('goes on')"
-        done = run("-c", start, file, plugin.parents[2], site, *words, cwd=tmp_path)
+        done = python("-c", start, file, plugin.parents[2], site, *words, cwd=tmp_path)
         return plugin / "__init__.py", done
 
     return started

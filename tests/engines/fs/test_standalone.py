@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,9 +17,10 @@ from early_stop_oracle import RULES, VALUES, first_stop
 from foreign_text import FORGED, hidden_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from standalone import assert_same
+from standalone import as_before, assert_same, set_up
 
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.extras.book.federation import Federation
 
 ALARM = re.compile(r"\b(?:WARNING|ERROR|CRITICAL)\b.*")
@@ -126,22 +126,12 @@ def test_fs_s_models_are_the_head_that_is_left(fs, more):
 #
 
 
-EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
-
-
 @pytest.fixture(scope="module")
-def finished(federatedscope, tmp_path_factory, quickstart_file):
-    from standalone import as_before, set_up
-
+def finished(federatedscope, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     settings = ["outdir", folder, "federate.total_round_num", 3]
     with as_before():
-        yield set_up(quickstart_file, settings).go()
-
-
-@pytest.fixture(scope="module")
-def quickstart_file():
-    return EXAMPLES / "ggeur_quickstart.yaml"
+        yield set_up(find_config("ggeur_quickstart.yaml"), settings).go()
 
 
 def rounds(run):
@@ -199,10 +189,7 @@ def test_test_rows_select_nothing_final_is_the_last_round(finished):
         (["federate.unseen_clients_rate", 0.25], "trained"),
         (["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20], "calibrated"),
         (BEST, "closed_form"),
-        (
-            [*BEST, *LDS],
-            "trained",
-        ),
+        ([*BEST, *LDS], "trained"),
     ],
     ids=str,
 )

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from own_process import OF_FS, ROOT, in_turn
+from standalone import TOY
 
 #: Settings behind the quickstart, and the lines of the error.
 WRONG = {
@@ -29,7 +30,6 @@ OTHER_FILES = {
     ("--cfg", "nowhere.yaml"): "Traceback",
 }
 BROKEN = "ggeur: {use: True"
-TOY = "data: {type: toy}\nmodel: {type: lr}\nfederate: {client_num: 2}\n"
 
 
 @pytest.fixture(scope="module")

@@ -38,15 +38,11 @@ def request(kind, number=1, clients=(1, 2)):
     return Request(kind, number, dict.fromkeys(clients, (b"down",)))
 
 
-def drive(*requests, unreachable=(), seconds=5.0):
+def drive(*requests, seconds=5.0, grace=0.0):
     """A driver that has begun, what it has sent, and the course."""
     course, sent = Course(*requests), []
-
-    def send(asked):
-        sent.append(asked)
-        return {k: Absence("gone") for k in asked.parts if k in unreachable}
-
-    driver = Driver(send, dict.fromkeys((TRAIN, EVALUATE, PATIENT), seconds))
+    deadlines = dict.fromkeys((TRAIN, EVALUATE, PATIENT), seconds)
+    driver = Driver(lambda asked: sent.append(asked) or {}, deadlines, grace)
     driver.start(course.go(), course.done)
     return driver, sent, course
 
@@ -127,24 +123,17 @@ def clock(monkeypatch):
     return now
 
 
+#: A deadline, and time for those whose connection broke.
+GRACE = {"seconds": 600.0, "grace": 60.0}
+
+
 def broken(driver, number):
     driver.gone(number, "broken", is_broken=True)
 
 
-def with_grace(*requests, grace=60.0):
-    course, sent = Course(*requests), []
-    driver = Driver(
-        lambda asked: sent.append(asked) or {},
-        dict.fromkeys((TRAIN, EVALUATE), 600.0),
-        grace,
-    )
-    driver.start(course.go(), course.done)
-    return driver, sent, course
-
-
 def test_whose_connection_broke_has_time_to_come_back(clock):
     """No other request goes out meanwhile, whether or not the client has answered."""
-    driver, sent, course = with_grace(request(TRAIN), request(EVALUATE))
+    driver, sent, course = drive(request(TRAIN), request(EVALUATE), **GRACE)
     driver.answer(1, TRAIN, 1, (b"a",))
     broken(driver, 1)
     driver.answer(2, TRAIN, 1, (b"b",))
@@ -161,7 +150,9 @@ def test_whose_connection_broke_has_time_to_come_back(clock):
 
 
 def test_the_time_is_over_once(clock):
-    driver, sent, course = with_grace(request(TRAIN), request(EVALUATE, clients=(1,)))
+    driver, sent, course = drive(
+        request(TRAIN), request(EVALUATE, clients=(1,)), **GRACE
+    )
     driver.answer(1, TRAIN, 1, (b"a",))
     broken(driver, 2)
     clock[0] += 60
@@ -178,7 +169,7 @@ def test_the_time_is_over_once(clock):
 
 @pytest.mark.parametrize("options", [{}, {"is_broken": True, "may_return": False}])
 def test_who_left_by_itself_counts_at_once(clock, options):
-    driver, _, course = with_grace(request(TRAIN))
+    driver, _, course = drive(request(TRAIN), **GRACE)
     driver.answer(1, TRAIN, 1, (b"a",))
     driver.gone(2, "goodbye", **options)
     assert course.result == "over"

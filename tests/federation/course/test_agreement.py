@@ -14,10 +14,7 @@ import pytest
 from carrier import carrier, garbage, late
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.course.membership import (
-    Agreement,
-    Membership,
-)
+from federatedscope_ggeur.federation.course.membership import Agreement, Membership
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.federation.wire.schema import Declared
 

@@ -1,7 +1,6 @@
 """The course of a federation whose clients fail."""
 
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 
 import carrier as faults
@@ -13,13 +12,12 @@ from carrier import SIZES, carrier, garbage, late, lost
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import evaluate
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
     train_broadcast,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.methods import FedMix, FedProto
+from federatedscope_ggeur.methods import FedMix
 
 REFUSED = {
     faults.garbage: "header",
@@ -31,25 +29,6 @@ REFUSED = {
     faults.of_another_client: "client",
     faults.of_another_round: "round",
 }
-FIELDS = {"prepare": "init_upload", "train": "upload"}
-
-
-def spoilt(kind, name, value):
-    """A fault: a method's tensor holds `value`; None: is of the other dtype."""
-    message = {"prepare": PrepareReply, "train": ClientUpdate}[kind]
-
-    def fault(reply, carrier):
-        schema = carrier.coordinator.server.schema
-        sent = message.from_bytes(reply[0], schema, "a client")
-        tensors = dict(getattr(sent, FIELDS[kind]))
-        tensor = tensors[name]
-        if value is None:
-            tensors[name] = tensor.double()
-        else:
-            tensors[name] = torch.full_like(tensor, value)
-        return (replace(sent, **{FIELDS[kind]: tensors}).to_bytes(),)
-
-    return fault
 
 
 class TestWithoutFaults:
@@ -152,31 +131,6 @@ class TestRefusedAnswers:
         assert int(carried.server.merged.statistics.counts.sum()) == 20 + 25 + 15
         assert carried.server.merged.rows.keys() == {1, 3, 4}
         assert carried.asked("prepare") == [("prepare", [1, 3]), ("prepare", [4])]
-
-    @pytest.mark.parametrize(
-        ("method", "kind", "name", "value"),
-        [
-            # Which tensors cannot be: the tests of each method.
-            (FedMix(0.1), "prepare", "means", None),
-            (FedMix(0.1), "prepare", "means", 2.0),
-            (FedProto(), "train", "means", 1e30),
-            (FedProto(), "train", "means", None),
-        ],
-    )
-    def test_a_method_s_tensors_that_cannot_be_stay_out(
-        self, method, kind, name, value
-    ):
-        carried = carrier(method, quorum=3, steps=())
-        number = int(kind == "train")
-        carried.faults[kind, number, 2] = spoilt(kind, name, value)
-        _, records = carried.run(3)
-        ((client, reason),) = carried.dismissed
-        assert client == 2
-        assert f"client 2 refused: field '{FIELDS[kind]}" in reason
-        assert name in reason
-        assert [record.clients for record in records] == [[1, 3, 4]] * 3
-        assert carried.server.params.dtype == torch.float32
-        assert torch.isfinite(carried.server.params).all()
 
 
 class TestAbsence:

@@ -7,7 +7,6 @@ from carrier import carrier, late, lost
 from exchange_plugin import MODULE, NAME, NAMED, write_plugin
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.exchanges import (
@@ -21,24 +20,14 @@ pytestmark = pytest.mark.usefixtures("forget_exchange")
 
 
 @pytest.fixture
-def config(quickstart, embeddings_folder, tmp_path):
-    """The checked config of a short run."""
-    base = [
-        "data.type", "embeddings@ggeur",
-        "data.root", str(embeddings_folder),
-        "data.splitter", "lds",
-        "data.splitter_args", "[{'alpha': 1.0}]",
-        "federate.client_num", "4",
-        "federate.total_round_num", "3",
-        "ggeur.privacy.min_samples", "2",
-        "outdir", str(tmp_path / "exp"),
-        "verbose", "0",
-    ]  # fmt: skip
+def config(config, quickstart, tmp_path, monkeypatch):
+    """The checked config of a short run of four clients, with the plugin at hand."""
+    monkeypatch.syspath_prepend(tmp_path)
 
-    def checked(*settings, module=None):
-        more = {} if module is None else {"module": module}
-        path = write_plugin(tmp_path, quickstart, **more)
-        return load_config(path, [*base, *map(str, settings)])
+    def checked(*settings, module=MODULE):
+        write_plugin(tmp_path, quickstart, module=module)
+        few = ["federate.client_num", 4, "ggeur.privacy.min_samples", 2]
+        return config(*few, *settings)
 
     return checked
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack, suppress
-from datetime import datetime, timedelta
 from queue import SimpleQueue
 
 import pytest
@@ -15,12 +14,7 @@ from federatedscope_ggeur.engines.sites.transport import (
     Hub,
     Link,
     TransportSettings,
-    certificates,
     open_link,
-)
-from federatedscope_ggeur.engines.sites.transport.certificates import (
-    make_authority,
-    make_certificate,
 )
 
 JOIN = Envelope("join_in")
@@ -142,46 +136,6 @@ def no_thread_dies():
     yield
     threading.excepthook = before
     assert not seen
-
-
-class Earlier(datetime):
-    """The clock of three days ago."""
-
-    @classmethod
-    def now(cls, tz=None):
-        return datetime.now(tz) - timedelta(days=3)
-
-
-@pytest.fixture(scope="session")
-def pem(tmp_path_factory):
-    """Certificates, good and bad ones, by the names of their files."""
-    pytest.importorskip("cryptography")
-    from cryptography.hazmat.primitives import serialization as forms
-
-    folder, names = tmp_path_factory.mktemp("pem"), ["localhost", "127.0.0.1"]
-
-    def write(name: str, pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-        (folder / f"{name}.pem").write_bytes(pair[0])
-        (folder / f"{name}.key").write_bytes(pair[1])
-        return pair
-
-    ours = write("authority", make_authority("our federation"))
-    other = write("other", make_authority("others"))
-    _, key = write("server", make_certificate("server", ours, 365, names))
-    write("client_3", make_certificate("client 3", ours, 365))
-    with pytest.MonkeyPatch.context() as then:
-        then.setattr(certificates, "datetime", Earlier)
-        write("old", make_certificate("server", ours, 1, names))
-    write("elsewhere", make_certificate("server", ours, 2, ["elsewhere.example.org"]))
-    write("stranger", make_certificate("a client", other, 2))
-    locked = forms.load_pem_private_key(key, None).private_bytes(
-        forms.Encoding.PEM,
-        forms.PrivateFormat.TraditionalOpenSSL,
-        forms.BestAvailableEncryption(b"x"),
-    )
-    (folder / "locked.key").write_bytes(locked)
-    (folder / "garbage").write_bytes(key[:20])
-    return lambda name: str(folder / name) if name else ""
 
 
 @pytest.fixture

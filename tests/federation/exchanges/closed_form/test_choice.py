@@ -73,8 +73,7 @@ def hits_by_hand(carried, form):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "min_samples"),
-    [("lda", 1), ("mixture", 6), ("ridge", 6)],
+    ("kind", "min_samples"), [("lda", 1), ("mixture", 6), ("ridge", 6)]
 )
 def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     carried = Carrier(chosen_federation(kind, min_samples))
@@ -110,11 +109,7 @@ def test_its_bytes_count_among_those_of_the_head_and_it_is_scored_by_client():
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [
-        ("lda", {"shrinkage": 0.3}),
-        ("ridge", {"strength": 1.0}),
-        ("ncm", {}),
-    ],
+    [("lda", {"shrinkage": 0.3}), ("ridge", {"strength": 1.0}), ("ncm", {})],
 )
 def test_nobody_is_asked_where_nothing_is_open(kind, settings):
     carried = Carrier(chosen_federation(kind, **settings))
@@ -240,10 +235,7 @@ class TestLosses:
     """Three finalists of `auto`; each has three temperatures, or four rows of nats."""
 
     form = CLOSED_FORMS["auto"]().for_components(
-        replace(
-            Components.of_classes(stats_of(1)),
-            clients=torch.arange(CLASSES) % 2,
-        )
+        replace(Components.of_classes(stats_of(1)), clients=torch.arange(CLASSES) % 2)
     )
     by = ((0.5, 1.0, 2.0),) * 4
 

@@ -7,98 +7,19 @@ from safetensors.torch import load
 from torch.nn import functional as F
 
 from federatedscope_ggeur import Results
-from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     LEAST_VALIDATION,
 )
-from federatedscope_ggeur.models import CLOSED_FORMS, Model
+from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms import temperatures
 from federatedscope_ggeur.models.heads import MixtureHead, MLPHead
 from federatedscope_ggeur.predictor.left_models import LeftModels
-from federatedscope_ggeur.reporting import (
-    Kept,
-    results_table,
-    write_run,
-)
-
-DIM, CLASSES, ROWS = 24, 7, 900
-PARTITION_FREE = tuple(
-    name for name, form in CLOSED_FORMS.items() if form.asks and form.partition_free
-)
-SUMMED = ["ggeur.statistics", "summed"]
+from federatedscope_ggeur.reporting import Kept, results_table, write_run
 
 
-def rows(seed, count):
-    """Rows around class means far from the origin, with stretched noise."""
-    means = 3 * np.random.default_rng(0).normal(size=(CLASSES, DIM)) + 20
-    rng = np.random.default_rng(seed)
-    labels = np.resize(np.arange(CLASSES), count)
-    noise = rng.normal(size=(count, DIM)) * np.geomspace(3, 0.1, DIM)
-    features = torch.from_numpy((means[labels] + noise).astype("float32"))
-    return features, torch.from_numpy(labels)
-
-
-def federation(clients, beta):
-    """The same rows, dealt to `clients` with each class's shares ~ Dirichlet(beta)."""
-    features, labels = rows(1, ROWS)
-    rng = np.random.default_rng(int(1000 * beta) + clients)
-    owner = np.zeros(ROWS, dtype=int)
-    for c in range(CLASSES):
-        shares = rng.dirichlet(np.full(clients, beta))
-        here = (labels == c).numpy()
-        owner[here] = rng.choice(clients, size=here.sum(), p=shares)
-    test = Embeddings(*rows(2, 350), "one")
-
-    def held(k):
-        here = torch.from_numpy(owner == k)
-        mine = Embeddings(features[here], labels[here], "one")
-        return ClientData(k + 1, "one", mine, test if k == 0 else test.select([]))
-
-    names = tuple(f"class {c}" for c in range(CLASSES))
-    return FederatedData(
-        tuple(held(k) for k in range(clients)), ("one",), (), names, "made up"
-    )
-
-
-@pytest.fixture
-def solve(quickstart):
-    """The head, and the results, of a closed form over a federation."""
-
-    def go(kind, clients=1, beta=0.5, *also):
-        settings = ["ggeur.closed_form", kind, "ggeur.privacy.min_samples", 1]
-        # The temperature hangs on how losses are rounded at each client.
-        settings += ["ggeur.temperature", "none"]
-        settings += ["federate.client_num", clients, *also]
-        cfg = load_config(quickstart, list(map(str, settings)))
-        going = Run(cfg, federation(clients, beta))
-        results = going.follow(lambda record: None)
-        return load(going.history.head_bytes()), results
-
-    return go
-
-
-def assert_near(head, wanted, share):
-    for name, tensor in wanted.items():
-        assert (head[name] - tensor).abs().max() <= share * tensor.abs().max()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", PARTITION_FREE)
-def test_every_partition_gives_the_pooled_head(solve, kind):
-    pooled, expected = solve(kind)
-    for clients, beta, *also in ((10, 0.01), (20, 0.5), (10, 0.01, *SUMMED)):
-        if also and CLOSED_FORMS[kind].NEEDS == "class":
-            continue
-        model, results = solve(kind, clients, beta, *also)
-        assert_near(model, pooled, 1e-6)
-        assert results.final.accuracy == expected.final.accuracy
-        assert results.final.avg > 0.8
-
-
-def test_a_closed_form_alone_has_no_rounds(solve):
-    _, results = solve("lda", 3)
+def test_a_closed_form_alone_has_no_rounds(config):
+    results = run(config(*LDA_OF_ALL))
     assert results.rounds == []
     assert results.final.rounds == []
     solved = results.round0.closed_form

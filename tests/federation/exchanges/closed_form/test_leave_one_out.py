@@ -31,6 +31,9 @@ from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 from federatedscope_ggeur.reporting.lines import kept_line
 
+#: What tells two components apart.
+PLACE = ("labels", "clients", "domains")
+
 
 def components():
     generator = torch.Generator().manual_seed(0)
@@ -77,43 +80,37 @@ def test_what_scores_rows_is_made_once_for_clients_of_one_form():
 
 
 @pytest.mark.parametrize(
-    ("field", "tensor"),
+    ("field", "tensors"),
     [
-        ("counts", torch.tensor([2, 0])),
-        ("counts", torch.tensor([2, -1])),
-        ("means", torch.full((2, DIM), 1e16, dtype=torch.float64)),
-        ("clients", torch.tensor([1, -2])),
-        ("domains", torch.tensor([0, 2])),
-        ("labels", torch.tensor([0, CLASSES])),
-        ("scatter", torch.full((10,), 1e50, dtype=torch.float64)),
-        ("scatter", torch.ones(DIM, DIM, dtype=torch.float64)),
+        ("counts", {"counts": torch.tensor([2, 0])}),
+        ("counts", {"counts": torch.tensor([2, -1])}),
+        ("means", {"means": torch.full((2, DIM), 1e16, dtype=torch.float64)}),
+        ("clients", {"clients": torch.tensor([1, -2])}),
+        ("domains", {"domains": torch.tensor([0, 2])}),
+        ("labels", {"labels": torch.tensor([0, CLASSES])}),
+        ("scatter", {"scatter": torch.full((10,), 1e50, dtype=torch.float64)}),
+        ("scatter", {"scatter": torch.ones(DIM, DIM, dtype=torch.float64)}),
+        # Two components of one place.
+        ("labels", {name: torch.tensor([0, 0]) for name in PLACE}),
     ],
 )
-def test_components_that_cannot_be_are_refused(field, tensor):
-    data = pack(LeaveOneOut, tensors={field: tensor})
-    assert refusal(LeaveOneOut, data).field == field
+def test_components_that_cannot_be_are_refused(field, tensors):
+    assert refusal(LeaveOneOut, pack(LeaveOneOut, tensors=tensors)).field == field
 
 
-def test_components_of_one_place_twice_are_refused():
-    names = ("labels", "clients", "domains")
-    twice = {name: torch.tensor([0, 0]) for name in names}
-    assert refusal(LeaveOneOut, pack(LeaveOneOut, tensors=twice)).field == "labels"
-
-
-@pytest.mark.parametrize("hits", [[6, 0], [0, -1]])
-def test_hits_lie_within_the_rows(hits):
-    data = pack(HitCounts, tensors={"hits": torch.tensor(hits)})
-    assert refusal(HitCounts, data).field == "hits"
-
-
-def test_no_more_rows_are_scored_than_there_are():
-    data = pack(HitCounts, numbers={"scored": 7})
-    assert refusal(HitCounts, data).field == "scored"
-
-
-def test_rows_of_absent_classes_are_among_those_not_scored():
-    data = pack(HitCounts, numbers={"rows": 9, "scored": 5, "absent": 5})
-    assert refusal(HitCounts, data).field == "absent"
+@pytest.mark.parametrize(
+    ("field", "numbers", "hits"),
+    [
+        ("hits", {}, [6, 0]),
+        ("hits", {}, [0, -1]),
+        ("scored", {"scored": 7}, [5, 0]),
+        # Rows of absent classes are among those that are not scored.
+        ("absent", {"rows": 9, "scored": 5, "absent": 5}, [5, 0]),
+    ],
+)
+def test_hits_and_rows_lie_within_the_rows(field, numbers, hits):
+    data = pack(HitCounts, numbers, {"hits": torch.tensor(hits)})
+    assert refusal(HitCounts, data).field == field
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from federatedscope_ggeur.federation.exchanges.space import (
     TotalsUpload,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import Space, Statistics, Totals
+from federatedscope_ggeur.geometry import Space, Totals
 from federatedscope_ggeur.models import CLOSED_FORMS, fold, to_vector
 
 STANDARD = "standard"
@@ -68,10 +68,10 @@ def changed(data, change, splits=("train", "val", "test")):
     return replace(data, clients=clients, pooled=pooled)
 
 
-def assert_same_run(config, kind, settings):
+def assert_same_run(config, settings):
     """The run in the space is the raw run on transformed embeddings."""
     data = load_federated_data(config(*settings))
-    inside = Run(config(*settings, "ggeur.space", kind))
+    inside = Run(config(*settings, "ggeur.space", STANDARD))
     # Clients that are scored alone tell nothing.
     trained = inside.engine.server.participants
     space = space_of([h for h in data.clients if h.number in trained])
@@ -90,45 +90,33 @@ def assert_same_run(config, kind, settings):
         assert one.unseen_clients == two.unseen_clients
 
 
+SLOW_RUNS = [
+    [*PLAIN, *MLP, *words("moon")],
+    [*PLAIN, *words("scaffold")],
+    [*PLAIN, *MLP, *CCVR],
+    ["ggeur.augmentation", "fedmix"],
+    ["ggeur.augmentation", "fedgen", *MLP],
+    [*GGEUR, *MLP, "ggeur.prototypes", "client", "federate.client_num", 6],
+    [*GGEUR, *CCVR],
+    [*GGEUR, "ggeur.base_method", "centralised"],
+]
+
+
 @pytest.mark.parametrize(
-    ("kind", "settings"),
+    "settings",
     [
-        (STANDARD, [*PLAIN, *CCVR]),
-        (STANDARD, [*PLAIN, *words("fedproto")]),
-        (STANDARD, [*PLAIN, "federate.make_global_eval", True]),
-        (
-            STANDARD,
-            [*PLAIN, "federate.client_num", 8, "federate.unseen_clients_rate", 0.25],
-        ),
-        (STANDARD, [*GGEUR, "ggeur.scale", "eigenvalue"]),
-        (STANDARD, POOLED),
+        [*PLAIN, *CCVR],
+        [*PLAIN, *words("fedproto")],
+        [*PLAIN, "federate.make_global_eval", True],
+        [*PLAIN, "federate.client_num", 8, "federate.unseen_clients_rate", 0.25],
+        [*GGEUR, "ggeur.scale", "eigenvalue"],
+        POOLED,
+        *(pytest.param(settings, marks=pytest.mark.slow) for settings in SLOW_RUNS),
     ],
     ids=str,
 )
-def test_a_run_in_a_space_is_a_raw_run_on_transformed_rows(config, kind, settings):
-    assert_same_run(config, kind, settings)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        (STANDARD, [*PLAIN, *MLP, *words("moon")]),
-        (STANDARD, [*PLAIN, *words("scaffold")]),
-        (STANDARD, [*PLAIN, *MLP, *CCVR]),
-        (STANDARD, ["ggeur.augmentation", "fedmix"]),
-        (STANDARD, ["ggeur.augmentation", "fedgen", *MLP]),
-        (
-            STANDARD,
-            [*GGEUR, *MLP, "ggeur.prototypes", "client", "federate.client_num", 6],
-        ),
-        (STANDARD, [*GGEUR, *CCVR]),
-        (STANDARD, [*GGEUR, "ggeur.base_method", "centralised"]),
-    ],
-    ids=str,
-)
-def test_so_is_one_of_any_method(config, kind, settings):
-    assert_same_run(config, kind, settings)
+def test_a_run_in_a_space_is_a_raw_run_on_transformed_rows(config, settings):
+    assert_same_run(config, settings)
 
 
 @pytest.mark.slow
@@ -141,7 +129,7 @@ def test_so_is_one_on_dimensions_in_other_units(config, settings, tmp_path):
     inside = [*settings, "ggeur.space", STANDARD]
     results = run(config(*inside, "federate.save_to", point))
     assert results.round0.space["scales"] == "each"
-    assert_same_run(config, STANDARD, settings)
+    assert_same_run(config, settings)
     raw = run(config(*settings, "ggeur.space", "raw"))
     assert results.final.avg > raw.final.avg
     restored = run(config(*inside, "federate.restore_from", point))
@@ -199,11 +187,9 @@ def test_shapes_in_the_space_are_those_of_rows_in_it(config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "settings"), [(STANDARD, [*PLAIN, *MLP]), (STANDARD, GGEUR)], ids=str
-)
+@pytest.mark.parametrize("settings", [[*PLAIN, *MLP], GGEUR], ids=str)
 def test_a_client_by_itself_has_a_space_of_its_own_unless_statistics_travel(
-    config, kind, settings
+    config, settings
 ):
     settings = [*settings, *LOCAL]
     data = load_federated_data(config(*settings))
@@ -213,7 +199,7 @@ def test_a_client_by_itself_has_a_space_of_its_own_unless_statistics_travel(
         own = space_of(data.clients if settings[:2] == GGEUR else [held])
         apart += changed(alone, own.features).clients
     before = replace(data, clients=tuple(apart))
-    inside = run(config(*settings, "ggeur.space", kind))
+    inside = run(config(*settings, "ggeur.space", STANDARD))
     outside = run(config(*settings, "ggeur.space", "raw"), before)
     for here, there in zip(inside.rounds, outside.rounds):
         assert here.loss == pytest.approx(there.loss, rel=1e-3)
@@ -291,9 +277,6 @@ CLASSES, DIM = 3, 4
 def make_rows(n, seed):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(n, DIM, generator=generator), torch.arange(n) % CLASSES
-
-
-NOTHING = Statistics.empty(CLASSES, DIM)
 
 
 def assert_same(space, other):

@@ -4,11 +4,12 @@ from itertools import cycle, islice
 
 import pytest
 import torch
+from federations import OPTIMIZERS, PLAIN_MODELS, train_plainly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
+from federatedscope_ggeur.federation import TrainingSettings, fit
 from federatedscope_ggeur.methods import LocalHooks
 from federatedscope_ggeur.models import (
     ModelSettings,
@@ -18,18 +19,11 @@ from federatedscope_ggeur.models import (
 )
 
 DIM, CLASSES = 6, 4
-MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=5)}
-OPTIMIZERS = {
-    "sgd": OptimizerSettings("SGD", 0.1),
-    "momentum": OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "weight_decay": 1e-2}),
-    "nesterov": OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "nesterov": True}),
-    "adam": OptimizerSettings("Adam", 0.01),
-}
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=PLAIN_MODELS)
 def model(request):
-    return make_head(MODELS[request.param])
+    return make_head(PLAIN_MODELS[request.param])
 
 
 def make_head(settings):
@@ -59,18 +53,8 @@ def rows_used(model, n, settings, seed=0):
     return batches
 
 
-def train_plainly(model, start, features, labels, batches, optimizer, clip=0.0):
-    """The loop that everybody writes, over the given batches of rows."""
-    model = model.at(start).train().requires_grad_(True)
-    make = getattr(torch.optim, optimizer.type)
-    torch_optimizer = make(model.parameters(), lr=optimizer.lr, **optimizer.options)
-    for rows in batches:
-        torch_optimizer.zero_grad()
-        F.cross_entropy(model(features[rows]), labels[rows]).backward()
-        if clip > 0:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-        torch_optimizer.step()
-    return to_vector(model)
+def loss_of(model, x, y):
+    return F.cross_entropy(model(x), y)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
@@ -78,8 +62,9 @@ def train_plainly(model, start, features, labels, batches, optimizer, clip=0.0):
 def test_equals_a_plain_loop(model, optimizer, clip):
     settings = TrainingSettings(optimizer, 3, "epoch", 16, grad_clip=clip)
     start, (features, labels) = to_vector(model), make_rows(150)
-    batches = rows_used(model, 150, settings)
-    plain = train_plainly(model, start, features, labels, batches, optimizer, clip)
+    used = rows_used(model, 150, settings)
+    batches = [(features[rows], labels[rows]) for rows in used]
+    plain = train_plainly(model, start, batches, optimizer, loss_of, clip)
     trained = fit(model, start, features, labels, settings, seed=0)
     torch.testing.assert_close(trained.params, plain, rtol=1e-4, atol=1e-5)
     assert (trained.params - start).abs().max() > 1e-2
@@ -143,7 +128,7 @@ def test_each_epoch_takes_every_row_once(n, size, mode, amount, drop_last):
     of_epoch = [size] * full + [rest] * (rest > 0 and not drop_last)
     steps = amount * len(of_epoch) if mode == "epoch" else amount * bool(of_epoch)
     own = TrainingSettings(OPTIMIZERS["sgd"], amount, mode, size, True, drop_last)
-    batches = rows_used(make_head(MODELS["linear"]), n, own)
+    batches = rows_used(make_head(PLAIN_MODELS["linear"]), n, own)
     assert [len(batch) for batch in batches] == [*islice(cycle(of_epoch), steps)]
     epochs = []
     for start in range(0, steps, max(1, len(of_epoch))):

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_bytes import CLASSES, DIM, SGD, Federation, make_rows
+from by_bytes import CLASSES, DIM, SGD, Federation, make_client_data, make_rows
 from every_method import ADDED, FEDERATED
+from federations import LOCAL, MODELS, OPTIMIZERS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from own_process import python
@@ -187,22 +188,7 @@ def test_fused_kernels_take_the_same_steps():
 OTHERS = ("local", *(name for name in METHODS if METHODS.is_expected(name)))
 ALL = {**FEDERATED, **{name: METHODS[name]() for name in OTHERS}}
 BATCHED = {name: method for name, method in ALL.items() if method.batched}
-MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.3)}
-OPTIMIZERS = {
-    "sgd": OptimizerSettings("SGD", 0.1),
-    "momentum": OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3}),
-    "nesterov": OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "nesterov": True}),
-    "adam": OptimizerSettings("Adam", 0.01),
-    "amsgrad": OptimizerSettings("Adam", 0.01, {"amsgrad": True}),
-}
 CLIENT_SIZES = (20, 33, 1, 8, 0)
-TWO_EPOCHS = TrainingSettings(OPTIMIZERS["momentum"], 2, "epoch", 8)
-
-
-def data(sizes=CLIENT_SIZES):
-    return {
-        k: (f"domain {k}", *make_rows(n, seed=k)) for k, n in enumerate(sizes, start=1)
-    }
 
 
 class Run(Federation):
@@ -235,7 +221,13 @@ class Run(Federation):
 def assert_agree(method, rounds=3, held=None, device=CPU, training=SGD, **options):
     """Three rounds on the CPU one by one, and at once on the device."""
     one, other = (
-        Run(held or data(), method, batched, training=own, **options)
+        Run(
+            held or make_client_data(CLIENT_SIZES),
+            method,
+            batched,
+            training=own,
+            **options,
+        )
         for batched, own in (
             ("never", training),
             ("always", replace(training, device=device)),
@@ -268,7 +260,7 @@ def test_which_methods_have_a_batched_form():
 )
 @pytest.mark.parametrize("name", BATCHED)
 def test_every_batched_method_agrees(name, model):
-    assert_agree(BATCHED[name], 2, model=MODELS[model], training=TWO_EPOCHS)
+    assert_agree(BATCHED[name], 2, model=MODELS[model], training=LOCAL)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -276,7 +268,7 @@ def test_every_batched_method_agrees(name, model):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", BATCHED)
 def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
-    training = replace(TWO_EPOCHS, batch_size=batch, local_update_steps=15)
+    training = replace(LOCAL, batch_size=batch, local_update_steps=15)
     device = torch.device("cuda", 0)
     assert_agree(BATCHED[name], model=MODELS[model], training=training, device=device)
 
@@ -286,13 +278,13 @@ def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
 def test_every_batched_method_agrees_with_another_optimizer(name):
     chosen = OPTIMIZERS["amsgrad"]
     if not list(BATCHED[name].optimizer_problems(chosen)):
-        training = replace(TWO_EPOCHS, optimizer=chosen)
+        training = replace(LOCAL, optimizer=chosen)
         assert_agree(BATCHED[name], 2, model=MODELS["mlp"], training=training)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer_agrees(optimizer):
-    training = replace(TWO_EPOCHS, optimizer=OPTIMIZERS[optimizer])
+    training = replace(LOCAL, optimizer=OPTIMIZERS[optimizer])
     assert_agree(FedAvg(), 2, model=MODELS["mlp"], training=training)
 
 
@@ -309,14 +301,9 @@ def test_sizes_batches_and_epochs(sizes, batch, epochs, by_batches, drop_last, c
     assume(not drop_last or max(sizes) >= batch)
     kind = "batch" if by_batches else "epoch"
     training = TrainingSettings(
-        OPTIMIZERS["momentum"],
-        epochs,
-        kind,
-        batch,
-        drop_last=drop_last,
-        grad_clip=clip,
+        OPTIMIZERS["momentum"], epochs, kind, batch, drop_last=drop_last, grad_clip=clip
     )
-    assert_agree(FedAvg(), 1, data(sizes), training=training)
+    assert_agree(FedAvg(), 1, make_client_data(sizes), training=training)
 
 
 @pytest.mark.parametrize("memory", [1e9, 5000, 0])
@@ -326,14 +313,14 @@ def test_augmented_sets_that_are_kept_drawn_anew_or_too_many(noise, memory):
 
 
 def test_some_clients_are_drawn_and_rows_have_no_order():
-    training = replace(TWO_EPOCHS, shuffle=False)
+    training = replace(LOCAL, shuffle=False)
     assert_agree(FedAvg(), sample_client_num=2, training=training)
 
 
 def test_a_client_that_diverges_is_named():
-    held = data((12, 30, 20))
+    held = make_client_data((12, 30, 20))
     held[2][1][4, 2] = float("nan")  # readers refuse such rows
-    run = Run(held, FedAvg(), "always", training=TWO_EPOCHS)
+    run = Run(held, FedAvg(), "always", training=LOCAL)
     run.round0()
     with pytest.raises(GGEURError, match=r"^client 2, round 1: .* NaN"):
         run.updates(1)
@@ -341,7 +328,7 @@ def test_a_client_that_diverges_is_named():
 
 def test_what_has_no_batched_form_trains_one_by_one():
     name = next(iter(ADDED))
-    run = Run(data(), build_method("fedavg", name), "always")
+    run = Run(make_client_data(CLIENT_SIZES), build_method("fedavg", name), "always")
     run.round0()
     broadcast = run.send(run.broadcast(1))
     side = run.side(1, TrainingClient)
