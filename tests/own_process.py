@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -72,13 +73,36 @@ def _forked(words: Sequence[str], said: Path) -> None:
     sys.exit(main(words))
 
 
-def until(found, process) -> None:
+def until(found, process=None) -> None:
     """Wait until `found()` is true, while a process goes on."""
     last = time.monotonic() + PATIENCE
     while not found():
-        assert process.is_alive(), f"it ended with {process.exitcode}"
+        if process is not None:
+            assert process.is_alive(), f"it ended with {process.exitcode}"
         assert time.monotonic() < last, "it did not happen"
         time.sleep(0.02)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started and that run (Linux)."""
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has ended
+            found += map(int, file.read_text().split())
+    return [child for child in found if is_there(child)]
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs: it is neither gone nor waiting to be collected."""
+    return stat_of(pid)[0] != "Z"
+
+
+def stat_of(pid: int) -> list[str]:
+    """What /proc/PID/stat holds behind the name; nothing of a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return ["Z"]
 
 
 #: What a run imports, with which `in_turn` begins.

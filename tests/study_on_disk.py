@@ -110,15 +110,6 @@ def two_seeds(load_study):
     return load
 
 
-def children_of(pid):
-    """The processes that a process has started (Linux)."""
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    try:
-        return [int(child) for child in path.read_text().split()]
-    except OSError:
-        return []
-
-
 def end(pid, number=signal.SIGKILL):
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -9,11 +9,10 @@ import logging
 import os
 import signal
 import sys
-import time
 
 import pytest
 from every_method import words
-from own_process import forked
+from own_process import PATIENCE, children_of, forked, is_there, stat_of, until
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -22,15 +21,14 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import Training
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
 
 FIVE = ["federate.client_num", 5, "federate.sample_client_num", 3]
-#: Only a hang takes so long.
-PATIENCE = 300.0
 
 
 @pytest.fixture
 def started():
     """The processes that the test has started; other tests may have left a server."""
-    before = children()
-    return lambda: [pid for pid in children() if pid not in before]
+    own = os.getpid()
+    before = children_of(own)
+    return lambda: [pid for pid in children_of(own) if pid not in before]
 
 
 def shared(cfg, workers=2) -> Run:
@@ -92,19 +90,20 @@ def test_a_stopped_run_leaves_none_behind(tmp_path, quickstart, stop):
     words = ["--cfg", str(quickstart), *settings]
     process = forked(words, tmp_path / "said")
 
-    def at_work() -> list[int]:
-        assert process.is_alive()
-        found = children(process.pid)
-        return found if len(found) == 2 and all(map(has_run, found)) else []
+    workers: list[int] = []
+
+    def at_work() -> bool:
+        workers[:] = children_of(process.pid)
+        return len(workers) == 2 and all(map(has_run, workers))
 
     try:
-        workers = awaited(at_work)
+        until(at_work, process)
         (os.killpg if stop == signal.SIGINT else os.kill)(process.pid, stop)
         process.join(PATIENCE)
         assert process.exitcode == (130 if stop == signal.SIGINT else -stop)
     finally:
         process.kill()
-    awaited(lambda: not any(map(is_there, workers)))
+    until(lambda: not any(map(is_there, workers)))
 
 
 @pytest.mark.slow
@@ -139,39 +138,6 @@ def test_commands_take_the_cores_where_that_pays(config, settings, workers):
     going = Run(config(*settings))
     going.use_cores()
     assert going.engine.workers == (workers or len(os.sched_getaffinity(0)))
-
-
-def awaited(found):
-    """What `found` gives once it is true."""
-    end = time.monotonic() + PATIENCE
-    while not (value := found()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return value
-
-
-def children(of: int | None = None) -> list[int]:
-    """The processes that a process has started and that are there."""
-    of = of or os.getpid()
-    found = []
-    for task in os.listdir(f"/proc/{of}/task"):
-        with open(f"/proc/{of}/task/{task}/children") as file:
-            found += map(int, file.read().split())
-    return [pid for pid in found if is_there(pid)]
-
-
-def stat_of(pid: int) -> list[str]:
-    """What /proc/PID/stat holds behind the name; nothing of a process that is gone."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return ["Z"]
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process runs: it is neither gone nor waiting to be collected."""
-    return stat_of(pid)[0] != "Z"
 
 
 def has_run(pid: int) -> bool:

@@ -52,21 +52,18 @@ def site(config, tmp_path, monkeypatch):
     size = sum(p.numel() for p in model.state_dict().values())
     head = Broadcast(1, torch.zeros(size))
 
+    def envelope(kind, *parts) -> Envelope:
+        sent = (p if isinstance(p, bytes) else p.to_bytes() for p in parts)
+        return Envelope(kind, 1, tuple(sent))
+
     def start(*absent, finished=False, **options) -> list[str]:
-        asked = [
-            Envelope("evaluate", 1, (a,))
-            if isinstance(a, bytes)
-            else Envelope(
-                "evaluate", 1, (Broadcast(1, head.params, absent=a).to_bytes(),)
-            )
+        questions = [
+            a if isinstance(a, bytes) else Broadcast(1, head.params, absent=a)
             for a in absent
         ]
+        asked = [envelope("evaluate", question) for question in questions]
         if finished:
-            asked.append(
-                Envelope(
-                    FINISH, 1, (head.to_bytes(), Ending("trained", None).to_bytes())
-                )
-            )
+            asked.append(envelope(FINISH, head, Ending("trained", None)))
         server = Server(asked)
         monkeypatch.setattr(connected, "SiteLink", server)
         try:

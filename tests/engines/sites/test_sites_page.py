@@ -1,7 +1,8 @@
-"""docs/sites.md to the letter: folders as sites, processes as machines, TLS, tokens."""
+"""docs/sites.md to the letter: folders as machines, and processes or turns as sites."""
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import shutil
@@ -11,6 +12,7 @@ import pytest
 from own_scores import check_own_score
 from processes import Worker, free_port
 
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.sites.roles import role_config, site_data
 from federatedscope_ggeur.reporting import read_results
 
@@ -18,11 +20,12 @@ PAGE = Path(__file__).parents[3] / "docs" / "sites.md"
 SITES = {"berlin": "art", "paris": "photo", "rome": "sketch"}
 
 
-def commands() -> dict[str, list[str]]:
-    """The page's commands by name, those of Berlin for every site."""
-    text = PAGE.read_text("utf-8").partition("## By folder")[0]
+def settings_and_commands(by_folder: bool) -> tuple[str, list[list[str]]]:
+    """Those of the section on the folder, or of the page before it."""
+    text = PAGE.read_text("utf-8").partition("## By folder")[2 * by_folder]
+    settings = text[text.index("# federation.yaml") :].partition("```")[0]
     found = re.findall(r"^ggeur (.*)$", text, re.MULTILINE)
-    return {shlex.split(line)[0]: shlex.split(line) for line in found}
+    return settings, list(map(shlex.split, found))
 
 
 @pytest.mark.slow
@@ -30,9 +33,9 @@ def test_from_nothing_to_a_prediction_at_a_site(
     fork_server, embeddings_folder, tmp_path, monkeypatch
 ):
     pytest.importorskip("cryptography")
-    told = commands()
-    order = ["certificates", "serve", "check", "join", "predict"]
-    assert list(told) == order
+    plan, commands = settings_and_commands(by_folder=False)
+    told = {words[0]: words for words in commands}
+    assert list(told) == ["certificates", "serve", "check", "join", "predict"]
 
     def start(place: Path, words: list[str]) -> Worker:
         folder = tmp_path / f"{words[0]} at {place.name}"
@@ -43,8 +46,6 @@ def test_from_nothing_to_a_prediction_at_a_site(
         assert worker.wait() == 0, worker
         return worker.output
 
-    text = PAGE.read_text("utf-8")
-    plan = text[text.index("# federation.yaml") :].partition("```")[0]
     plan = plan.replace("server.example.org", "127.0.0.1")
     plan = plan.replace("50050", str(free_port()))
     plan = plan.replace("total_round_num: 20", "total_round_num: 2")
@@ -93,3 +94,55 @@ def test_from_nothing_to_a_prediction_at_a_site(
     assert rows == len(left.class_names) * (rows // 12)
     assert right / rows > 0.5
     assert not (places["rome"] / "rome" / "authority.key").exists()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.slow
+def test_from_nothing_to_a_prediction_by_folder(
+    embeddings_folder, tmp_path, monkeypatch, capsys
+):
+    settings, commands = settings_and_commands(by_folder=True)
+    new_server, serve, new_site, join = commands
+    shared = tmp_path / "shared"
+    shared.mkdir()
+
+    def run(side: str, words: list[str]) -> str:
+        monkeypatch.chdir(tmp_path / side)
+        capsys.readouterr()
+        words = [str(shared) if word == "SHARED" else word for word in words]
+        monkeypatch.setattr("sys.stdin", Terminal("y\n" * len(SITES)))
+        assert main(words) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    lines = {}
+    for side, data in {"server": None, **SITES}.items():
+        (tmp_path / side / "data").mkdir(parents=True)
+        (tmp_path / side / "federation.yaml").write_text(settings)
+        words = [side if word == "berlin" else word for word in new_site]
+        lines[side] = run(side, words if data else new_server)
+        if data:
+            rows = embeddings_folder / f"{data}.npz"
+            (tmp_path / side / "data" / "rows.npz").write_bytes(rows.read_bytes())
+    for side in SITES:
+        with (tmp_path / side / "keys" / "known.txt").open("a") as file:
+            file.write(lines["server"] + "\n")
+        with (tmp_path / "server" / "keys" / "known.txt").open("a") as file:
+            file.write(lines[side] + "\n")
+    over = set()
+    for _ in range(20):
+        for side in ("server", *SITES):
+            if side not in over:
+                said = run(side, [*(join if side in SITES else serve), "--once"])
+                over |= {side} if "the run is over" in said else set()
+    assert len(over) == 4
+    for side in SITES:
+        run(side, ["predict", "--run", "runs/hearts", "data/rows.npz"])
+    heads = [
+        (tmp_path / side / "runs" / "hearts" / "head.safetensors").read_bytes()
+        for side in SITES
+    ]
+    assert len(set(heads)) == 1

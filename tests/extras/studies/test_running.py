@@ -5,9 +5,9 @@ import shutil
 import signal
 
 import pytest
-from own_process import PATIENCE, in_turn, until
+from own_process import PATIENCE, children_of, in_turn, until
 from pictures import write_images
-from study_on_disk import METHODS, SHORT, StudyOnDisk, children_of, end
+from study_on_disk import METHODS, SHORT, StudyOnDisk, end
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.errors import ConfigError
