@@ -33,7 +33,9 @@ def mixture(rows, labels, where, x, num_classes, g, priors=True):
     means, counts, scatter = {}, {}, np.zeros((dim, dim))
     for part in parts:
         mine = rows[(labels == part[0]) & (where == part[1])]
-        means[part], counts[part] = mine.mean(axis=0), len(mine)
+        # Copies of one row have exactly that mean, and no scatter.
+        means[part] = mine[0] + (mine - mine[0]).mean(axis=0)
+        counts[part] = len(mine)
         scatter += (mine - means[part]).T @ (mine - means[part])
     covariance = np.eye(dim)
     if g is not None and degrees > 0 and np.trace(scatter) > 0:

@@ -29,7 +29,7 @@ HEADS = {
 @st.composite
 def weighted(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    n, dim = draw(st.sampled_from([3, 9, 20])), draw(st.sampled_from([1, 3, 12]))
+    n, dim = draw(st.sampled_from([4, 9, 20])), draw(st.sampled_from([1, 3, 12]))
     labels = rng.integers(CLASSES, size=n)
     rows = rng.normal(size=(CLASSES, dim))[labels] + rng.normal(size=(n, dim))
     return rows, labels, rng.integers(1, 5, size=n), rng.integers(1, 3, size=n)
