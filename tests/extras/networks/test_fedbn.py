@@ -8,10 +8,9 @@ from tiny_networks import RATE, federation
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.networks.methods.fedbn import FedBN
-from federatedscope_ggeur.extras.networks.methods.silobn import SiloBN
 from federatedscope_ggeur.federation import TrainingSettings
 from federatedscope_ggeur.methods import FedAvg
-from federatedscope_ggeur.models import named_tensors, num_buffers, to_vector
+from federatedscope_ggeur.models import num_buffers, to_vector
 
 TRAINING = TrainingSettings(RATE, 1, "epoch", 7)
 
@@ -110,22 +109,3 @@ def test_a_config_must_have_batch_norm(settings, problem):
                 **settings,
             },
         )
-
-
-# SiloBN: scales and shifts are averaged. What else it does is tested with FedBN's.
-
-
-def test_statistics_alone_are_the_client_s():
-    run = federation(SiloBN()).round0()
-    sent = run.send(run.broadcast(1))
-    updates = [run.fit(k, sent) for k in (1, 2, 3)]
-    run.training.step(1, updates)
-    after = run.send(run.broadcast(1))
-    model, client = run.server.model, run.clients[2]
-    ours = named_tensors(model, eval_params_of(client, after))
-    shared = named_tensors(model, after.params)
-    own = named_tensors(model, updates[1].params)
-    assert len(to_vector(model)) == sum(t.numel() for t in ours.values())
-    for name, tensor in ours.items():
-        wanted = own if "running_" in name else shared
-        assert torch.equal(tensor, wanted[name]), name

@@ -395,7 +395,7 @@ def test_what_is_left_gives_the_same_logits(kind, prompted_texts):
         assert torch.allclose(left(x.float()).double(), model(x), atol=1e-4)
     settings = TextModelSettings(kind, prompted_texts, (("n_ctx", VECTORS),))
     assert settings.leaves_another
-    wanted = replace(settings, prompted_texts=None, left=True).build(PROMPT_DIM, 4)
+    wanted = replace(settings, texts=None, left=True).build(PROMPT_DIM, 4)
     assert torch.equal(recast(model, to_vector(model), wanted), to_vector(left))
     with pytest.raises(ConfigError, match="need the text tower"):
         TextModelSettings(kind).build(PROMPT_DIM, 4)
