@@ -276,8 +276,8 @@ class AugmentationExchange(Exchange):
 
     @property
     def _steps(self) -> tuple[int, ...]:
-        """The steps by which clients draw; none before the run's head is known to be
-        one of two."""
+        """The steps by which clients draw. None if the run leaves the mean of two heads,
+        and only a head that is left alone has draws."""
         spared = self.settings.only_alone and self.server.averages
         return () if spared else self.settings.augmentation.steps
 
