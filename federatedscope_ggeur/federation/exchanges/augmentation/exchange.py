@@ -276,8 +276,11 @@ class AugmentationExchange(Exchange):
 
     @property
     def _steps(self) -> tuple[int, ...]:
-        """The steps by which clients draw. None if the run leaves the mean of two heads,
-        and only a head that is left alone has draws."""
+        """The steps by which clients draw.
+
+        There are none if the run leaves the mean of two heads, and only a head that is
+        left alone has draws.
+        """
         spared = self.settings.only_alone and self.server.averages
         return () if spared else self.settings.augmentation.steps
 
