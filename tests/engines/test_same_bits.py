@@ -87,7 +87,7 @@ def slow_but(names, fast):
 
 
 #: In which an order, or a stop, would show first.
-ORDERED = ("ggeur", "some sets kept", "scaffold", "standard", "compressed", "own heads")
+ORDERED = ("ggeur", "scaffold", "own heads")
 STOPPED = ("ggeur", "alone", "standard", "a linear start", "stopped early", "fedgen")
 
 

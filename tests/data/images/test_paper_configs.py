@@ -77,6 +77,7 @@ MINIATURES = {
 MULTI_DOMAIN = ("digits", "office_caltech", "pacs", "officehome", "own_images")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MINIATURES)
 def test_it_runs_on_a_miniature_of_its_data_set(name, tmp_path):
     root = tmp_path / "data"

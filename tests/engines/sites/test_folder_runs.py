@@ -141,6 +141,7 @@ def test_what_does_not_go_by_folder_is_refused_by_name(settings, world):
         here.turn(here.server)
 
 
+@pytest.mark.slow
 def test_a_site_that_is_put_out_by_one_line(world):
     here = world(*LDA, "ggeur.quorum", 2)
     here.turns(2)

@@ -99,6 +99,7 @@ def undo(path) -> None:
     path.unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="links, pipes and sockets are tried")
 def test_whatever_is_not_the_next_file_of_its_sender_is_refused(
     world, embedded, caplog, monkeypatch

@@ -166,6 +166,7 @@ def test_a_restart_opens_no_other_question(settings, changes, words, world, conf
         here.turn(here.sites[0], again=True)
 
 
+@pytest.mark.slow
 def test_a_file_asks_one_question(world, config):
     here = world()
     liar, asked = evaluated(here, config())

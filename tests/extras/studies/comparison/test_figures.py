@@ -227,6 +227,7 @@ def test_drawing_leaves_matplotlib_as_it_was(study_folder):
     assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.slow
 def test_unknown_widths_and_formats_are_refused(study_folder, drawn):
     with pytest.raises(ConfigError, match=r"the width must be one of .*, got 'three'"):
         figures(Comparison.of(study_folder), "three")
