@@ -29,14 +29,6 @@ def test_settings_of_single_clients_need_federatedscope(capsys):
     assert "--engine federatedscope" in error
 
 
-@pytest.mark.parametrize("option", ["--dry-run", "--quiet", "--log-level"])
-def test_federatedscope_has_less_options(capsys, option):
-    words = [option, *["info"] * (option == "--log-level")]
-    command = ["--cfg", "ggeur_quickstart.yaml", "--engine", "federatedscope", *words]
-    assert main(command) == 1
-    assert option in capsys.readouterr().err.split(": ")[1]
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from federatedscope_ggeur.engines.sites.transport import certificates
-
 sys.path += [str(Path(__file__).parent / name) for name in ("fs", "flower", "sites")]
 
 
@@ -52,6 +50,9 @@ def pem(tmp_path_factory):
     """Certificates, good and bad ones, by the names of their files."""
     pytest.importorskip("cryptography")
     from cryptography.hazmat.primitives import serialization as forms
+
+    # Imported here: the engine may be taken out.
+    from federatedscope_ggeur.engines.sites.transport import certificates
 
     folder, names = tmp_path_factory.mktemp("pem"), ["localhost", "127.0.0.1"]
 
