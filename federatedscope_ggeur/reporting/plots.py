@@ -35,10 +35,10 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
 
     A head in closed form has no rounds, so it is a horizontal line at its accuracy. A
     calibrated head stands behind the last round. If nothing was evaluated, a text says
-    so. More than 12 domains are grey lines without
-    names. Unseen domains are dashed. Rounds that were not evaluated are left out, and
-    so are domains without test rows. The title has the last two folders of the run and
-    its AVG. The same results give the same bytes.
+    so. More than 12 domains are grey lines without names. Unseen domains are dashed.
+    Rounds that were not evaluated are left out, and so are domains without test rows.
+    The title has the last two folders of the run and its AVG. The same results give the
+    same bytes.
 
     Raises
     ------

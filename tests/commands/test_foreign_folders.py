@@ -273,7 +273,7 @@ def test_nothing_is_downloaded_without_a_word(mine, monkeypatch, capsys):
 
 
 # Folders of others whose files are links, devices or pipes: nothing outside changes,
-# and nothing hangs. Books: tests/book/test_foreign_books.py.
+# and nothing hangs. Books: tests/extras/book/test_foreign_books.py.
 
 
 STUDY = """\

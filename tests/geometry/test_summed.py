@@ -3,6 +3,7 @@
 import itertools
 import operator
 
+import geometry_oracle as oracle
 import numpy as np
 import pytest
 import torch
@@ -47,6 +48,26 @@ def assert_same(found, wanted, tolerance=1e-9):
     assert (found.means - wanted.means).abs().max() <= tolerance * reach
     error = (found.scatter() - wanted.scatter()).norm()
     assert error <= tolerance * max(1.0, float(wanted.scatter().norm()))
+
+
+@pytest.mark.parametrize(("n", "dim"), [(60, 3), (9, 40), (1, 4), (2, 4), (0, 4)])
+def test_statistics_and_merge_equal_the_plain_oracle(n, dim):
+    rng = np.random.default_rng(n)
+    data = [random_data(rng, n, dim) for _ in range(4)]
+    parts = [summed(rows, labels) for rows, labels in data]
+    plain = [
+        [oracle.class_moments(rows, labels, c) for rows, labels in data]
+        for c in range(NUM_CLASSES)
+    ]
+    groups = [*([moments[k] for moments in plain] for k in range(4))]
+    groups.append([oracle.merge(moments) for moments in plain])
+    for fast, moments in zip([*parts, sum(parts)], groups):
+        assert fast.counts.tolist() == [count for count, _, _ in moments]
+        np.testing.assert_allclose(fast.means, [m for _, m, _ in moments], atol=1e-14)
+        within = sum(count * sigma for count, _, sigma in moments)
+        np.testing.assert_allclose(fast.scatter(), within, atol=1e-11)
+        factor = fast.factor().numpy()
+        np.testing.assert_allclose(factor.T @ factor, within, atol=1e-11)
 
 
 @pytest.mark.parametrize("dim", [1, 3, 12, 50])
@@ -121,6 +142,17 @@ class TestFactor:
         backwards = summed(self.rows[::-1].copy(), self.labels[::-1].copy())
         for same in (dense, turned, backwards, sum([self.held])):
             assert (same.factor() - wanted).norm() <= tolerance
+
+    def test_never_hands_over_the_rows(self):
+        rows = self.rows * (np.arange(30) >= 20)  # dead leading columns
+        held = summed(rows, self.labels)
+        factor = held.factor().numpy()
+        centred = rows - held.means.numpy()[self.labels]
+        lengths = np.linalg.norm(factor, axis=1)[:, None]
+        alike = np.abs(
+            (factor / lengths) @ (centred / np.linalg.norm(centred, axis=1)[:, None]).T
+        )
+        assert alike.max() < 0.99
 
 
 class TestFewSamples:

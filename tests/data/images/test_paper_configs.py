@@ -22,7 +22,7 @@ from image_miniatures import (
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
-from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
 from federatedscope_ggeur.geometry import GeometricShape, augment
 
@@ -90,6 +90,35 @@ def test_it_runs_on_a_miniature_of_its_data_set(name, tmp_path):
     results = run.follow(lambda record: None)
     assert results.final.avg is not None
     assert len(results.domains) == (4 if name in MULTI_DOMAIN else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "clients", "words"),
+    [
+        ("digits", 60, ["data.splitter_args", "[{'fraction': 0.00666}]"]),
+        ("pacs", 60, ["data.splitter_args", "[{'fraction': 0.02}]"]),
+        ("officehome", 60, []),
+        ("officehome", 4, ["data.splitter_args", "[{'alpha': 0.5}]"]),
+        ("cifar10", 100, ["data.splitter_args", "[{'alpha': 0.01}]"]),
+        (
+            "cifar10",
+            10,
+            ["data.splitter_args", "[{'alpha': 0.01, 'min_per_class': 1}]"],
+        ),
+        ("pacs", 3, ["ggeur.unseen_domains", "['sketch']"]),
+        ("pacs", 4, ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.1}]"]),
+    ],
+)
+def test_the_variants_that_the_comments_name(name, clients, words, tmp_path):
+    root = tmp_path / "data"
+    MINIATURES[name](root)
+    words = [*words, "data.root", str(root), "federate.client_num", str(clients)]
+    words += ["ggeur.encoder.cache", str(tmp_path / "cache")]
+    cfg = load_config(path(name), [*PIXELS, *words])
+    data = load_federated_data(cfg)
+    assert len(data.clients) == clients
+    assert len(data.unseen) == ("ggeur.unseen_domains" in words)
 
 
 #: Sizes of the published code, by config: a class of 0, 3 and 700 rows, prototypes 3.

@@ -310,6 +310,31 @@ def test_nor_does_any_sequence_of_sums(steps):
     ask_in_turn(steps)
 
 
+EVERYONE = range(13)
+#: The lines of the projective plane of order 3: a difference set modulo 13.
+LINES = [{(k + shift) % 13 for k in (0, 1, 3, 9)} for shift in EVERYONE]
+
+
+def omitting(lines):
+    return [set(EVERYONE) - line for line in lines]
+
+
+def test_the_plane_of_order_three():
+    """Each two rosters differ by three clients on either side, and yet five sums give
+    one client away: the lines through a point, and the sum of all."""
+    through = [line for line in LINES if 0 in line]
+    rosters = [set(EVERYONE), *omitting(through)]
+    for one, other in combinations(omitting(LINES), 2):
+        assert len(one - other) == len(other - one) == 3
+    assert tells_of_few(rosters, 3)
+    # The four lines cover every other client once and client 0 four times.
+    weights = [sum(k in line for line in through) - 1 for k in EVERYONE]
+    assert [k for k, weight in enumerate(weights) if weight] == [0]
+    assert tells_of_few(omitting(LINES), 3)
+    assert not tells_of_few(omitting(LINES[:2]), 3)
+    assert not tells_of_few(omitting(LINES[:1]) * 3, 3)
+
+
 def reaches_zero(rows, places):
     """Whether a nonzero combination of independent rows is zero at all `places`."""
     return rank([[row[i] for i in places] for row in rows]) < len(rows)

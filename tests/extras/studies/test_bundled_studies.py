@@ -219,7 +219,7 @@ def distinct(path, place):
             continue
         rows.add(row)
         if config["ggeur"]["text"]["model"] == "fedtpg":
-            continue  # it needs CLIP's text tower: tests/engines/test_text_runs.py
+            continue  # it needs CLIP's text tower: tests/extras/text/test_text_runs.py
         settings = dict(cell.settings)
         if config["data"]["type"] != "digits_quickstart@ggeur":
             settings.update(small(config, place))

@@ -47,8 +47,8 @@ class SetSettings:
     train_withheld : bool
         Whether the client trains on rows of withheld classes.
     only_alone : bool
-        Whether rows are drawn only for a trained head that the run leaves alone, and
-        not for one whose mean with a one-shot head it leaves.
+        Whether only a trained head that the run leaves alone has draws. If the run
+        leaves its mean with a one-shot head, no rows are drawn.
     """
 
     augmentation: AugmentationSettings
