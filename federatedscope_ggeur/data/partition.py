@@ -569,7 +569,8 @@ def _sum_of_hashes(split: str, rows: Embeddings) -> int:
 
 
 def _hashes(split: str, features: np.ndarray, labels: list[str]) -> Iterable[int]:
+    dtype = str(features.dtype)
     for row, label in zip(features, labels):
         hashed = hashlib.blake2b(row, digest_size=_BYTES)
-        hashed.update(f"{split} {label} {features.dtype}".encode())
+        hashed.update(f"{split} {label} {dtype}".encode())
         yield int.from_bytes(hashed.digest(), "little")

@@ -587,7 +587,7 @@ class ClosedForm:
         if not self.standardize:
             return self.left_out(components)
         by = components.deviations()
-        score = self.left_out(components.divided(by))
+        score = self.left_out(components.standardized)
         return lambda rows: score(rows.divided(by))
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:

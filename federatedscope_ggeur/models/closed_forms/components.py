@@ -146,6 +146,12 @@ class Components:
         scatter = self.within() / by / by[:, None]
         return replace(self, means=self.means / by, scatter=scatter)
 
+    @cached_property
+    def standardized(self) -> Components:
+        """The components of the same rows with dimensions divided by their
+        `deviations`."""
+        return self.divided(self.deviations())
+
     def within(self) -> Tensor:
         """The scatter within components: Tensor of shape (D, D).
 
@@ -161,6 +167,12 @@ class Components:
             )
         return self.scatter
 
+    @cached_property
+    def axes(self) -> tuple[Tensor, Tensor]:
+        """The eigenvalues [D], at least 0, and eigenvectors [D, D] of `within`."""
+        values, vectors = torch.linalg.eigh(self.within())
+        return values.clamp(min=0), vectors
+
     def merged(self, grain: str) -> Components:
         """Merge components of the same class and domain, or of the same class.
 
@@ -169,8 +181,19 @@ class Components:
         """
         if grain == "client":
             return self
-        places = self.domains if grain == "domain" else torch.zeros_like(self.domains)
-        keys = torch.stack([self.labels, places], dim=1)
+        return self._of_domains if grain == "domain" else self._of_classes
+
+    @cached_property
+    def _of_classes(self) -> Components:
+        return self._merged(torch.full_like(self.domains, -1))
+
+    @cached_property
+    def _of_domains(self) -> Components:
+        return self._merged(self.domains)
+
+    def _merged(self, domains: Tensor) -> Components:
+        """Merge components of the same class and entry of `domains` [J]."""
+        keys = torch.stack([self.labels, domains], dim=1)
         kept, group = keys.unique(dim=0, return_inverse=True)
 
         def summed(numbers: Tensor) -> Tensor:
@@ -182,15 +205,15 @@ class Components:
         offsets = self.means.new_zeros(len(kept), self.dim).index_add(0, group, share)
         means = self.origin + offsets
         apart = self.weights.sqrt()[:, None] * (self.means - means[group])
-        merged = torch.full_like(kept[:, 0], -1)
+        labels, places = kept.unbind(dim=1)
         return replace(
             self,
-            labels=kept[:, 0],
+            labels=labels,
             counts=summed(self.counts),
             sums=None if self.sums is None else whole,
             means=means,
-            clients=merged,
-            domains=kept[:, 1] if grain == "domain" else merged,
+            clients=torch.full_like(labels, -1),
+            domains=places,
             scatter=None if self.scatter is None else self.scatter + apart.T @ apart,
         )
 

@@ -121,8 +121,7 @@ class DiscriminantLeftOut:
             self._values = torch.zeros(parts.dim, dtype=torch.float64)
             self.basis = torch.eye(parts.dim, dtype=torch.float64)
         else:
-            values, self.basis = torch.linalg.eigh(parts.within())
-            self._values = values.clamp(min=0)
+            self._values, self.basis = parts.axes
         self.means = (parts.means - parts.origin) @ self.basis
 
     def __call__(self, rows: ScoredRows) -> list[Tensor]:

@@ -142,7 +142,7 @@ class PersonalHeads:
     def __init__(self, form: LinearDiscriminant, components: Components):
         self._form, parts = form, components.merged("class")
         self.scale = parts.deviations() if form.standardize else None
-        self._parts = parts if self.scale is None else parts.divided(self.scale)
+        self._parts = parts if self.scale is None else parts.standardized
 
     def left_out(self, own: OwnMeans) -> PersonalLeftOut:
         """Make the scorer of a client's rows.

@@ -115,6 +115,18 @@ def test_scores_are_those_of_the_kinds_in_order():
     assert all(torch.equal(a, b) for a, b in zip(found, wanted))
 
 
+def test_each_kind_s_scatter_is_decomposed_once(monkeypatch):
+    """Whatever leaves rows out: hits of all candidates, and losses of each finalist."""
+    decompose, calls = torch.linalg.eigh, []
+    monkeypatch.setattr(
+        torch.linalg, "eigh", lambda matrix: calls.append(0) or decompose(matrix)
+    )
+    parts, form = components_of(*DATA, CLASSES), Automatic()
+    for one in (form, *form.candidates()):
+        one.leave_out(parts)
+    assert len(calls) == len(form.kinds()) == 4
+
+
 def test_compressed_statistics_take_no_small_strength_and_are_not_standardized():
     form = Automatic()
     form.compressed = True
