@@ -1,7 +1,13 @@
-"""Documented studies have two seeds where a test runs them: for a process to import."""
+"""For a process to import that runs documented studies: two seeds, and workers that are
+forks."""
 
-from study_on_disk import two_seeds
+from contextlib import ExitStack
+
+from study_on_disk import forked_workers, two_seeds
 
 from federatedscope_ggeur.extras.studies import study_file
 
 study_file.load_study = two_seeds(study_file.load_study)
+#: Kept, so that it goes on for as long as the process.
+FORKED = ExitStack()
+FORKED.enter_context(forked_workers())
