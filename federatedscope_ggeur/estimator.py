@@ -27,7 +27,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.data.labels import NAMES, as_array, matched
 from federatedscope_ggeur.data.partition import ALL
-from federatedscope_ggeur.data.rows import column_of
+from federatedscope_ggeur.data.rows import column_of, entries_of
 from federatedscope_ggeur.engines.run import divide, run
 from federatedscope_ggeur.errors import (
     ConfigError,
@@ -437,7 +437,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             numbers = np.searchsorted([name for name, _ in pairs], domain_of) + 1
         else:
             client_of = column_of("clients", clients, len(X), 1)
-            rows = list(zip(client_of.tolist(), domain_of.tolist()))
+            rows = list(zip(entries_of(client_of), domain_of.tolist()))
             pairs = sorted(set(rows))
             place = {pair: number for number, pair in enumerate(pairs, 1)}
             numbers = np.array([place[pair] for pair in rows])
@@ -500,7 +500,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         """The client number of each row, found by the clients' labels."""
         if isinstance(clients, (str, tuple)) or np.ndim(clients) == 0:
             clients = [clients] * rows
-        labels = clients.tolist() if hasattr(clients, "tolist") else list(clients)
+        labels = entries_of(clients)
         if len(labels) != rows:
             raise ValueError(
                 f"clients: got {len(labels)} labels for {rows} rows; give one client "

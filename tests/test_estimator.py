@@ -220,6 +220,18 @@ def test_two_classes_have_one_decision():
     assert np.array_equal(found > 0, made.predict(X) == "high")
 
 
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_clients_may_be_dates(unit):
+    days = np.array(["2024-01-31", "2024-02-01"], dtype=f"datetime64[{unit}]")
+    here = days[np.arange(600) % 2]
+    made = FederatedClassifier("ncm").fit(X, y, here)
+    assert list(map(str, made.clients_)) == [
+        f"{day}{' 00:00:00' if unit == 'ns' else ''}" for day in days.astype("M8[D]")
+    ]
+    with pytest.raises(ValueError, match="is unknown; clients_ lists the clients"):
+        made.predict(X, days[:1].astype(int).repeat(600))
+
+
 @pytest.mark.slow
 def test_own_models_decide_by_client():
     made = FederatedClassifier("local").fit(X, y, SITE)

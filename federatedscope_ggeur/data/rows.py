@@ -377,7 +377,24 @@ def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
             f"{name}: row {row} has {shown(entry)}. Give every row an entry, all of "
             "one type."
         )
+    try:
+        if column.dtype.kind in "cO":
+            sorted(set(column.tolist()))
+    except TypeError as error:
+        raise DataError(
+            f"{name}: must hold texts, numbers or dates, which can be sorted: {error}"
+        ) from None
     return column
+
+
+def entries_of(column: Any) -> list:
+    """The entries as Python's own values. Times are rounded down to microseconds."""
+    if isinstance(column, np.ndarray) and column.dtype.kind in "mM":
+        unit, _ = np.datetime_data(column.dtype)
+        # tolist() makes whole numbers of nanoseconds, which Python's times lack.
+        if unit in ("ns", "ps", "fs", "as"):
+            column = column.astype(f"{column.dtype.kind}8[us]")
+    return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
 def mask_of(name: str, values: Any, rows: int) -> np.ndarray:

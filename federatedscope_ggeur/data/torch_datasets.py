@@ -113,13 +113,15 @@ def _same_classes(datasets: Mapping[str, Any]) -> Sequence[str] | None:
 
 
 def _images(name: str, held: Any) -> Images:
-    load, targets = _Loader(name, held), getattr(held, "targets", None)
-    if targets is None or len(targets) != len(held):
-        targets = [load.item(row)[1] for row in range(len(held))]
-    labels = np.array([int(label) for label in targets], dtype=np.int64)
-    keys = tuple(map(str, range(len(held))))
+    load, rows = _Loader(name, held), range(len(held))
     # Nothing but its contents says whether an image is the one in the cache.
-    return Images(labels, keys, tuple(map(load.digest, range(len(held)))), load)
+    read = [load.digest_and_label(row) for row in rows]
+    targets = getattr(held, "targets", None)
+    if targets is None or len(targets) != len(held):
+        targets = [label for _, label in read]
+    labels = np.array([int(label) for label in targets], dtype=np.int64)
+    digests = tuple(digest for digest, _ in read)
+    return Images(labels, tuple(map(str, rows)), digests, load)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,23 +130,26 @@ class _Loader:
     held: Any
 
     def __call__(self, row: int) -> Image.Image:
-        image = self.item(row)[0]
+        return self._item(row)[0]
+
+    def digest_and_label(self, row: int) -> tuple[str, Any]:
+        """The SHA-256 of an image's size and pixels, and the row's label."""
+        image, label = self._item(row)
+        hashed = hashlib.sha256(repr(image.size).encode() + image.tobytes())
+        return hashed.hexdigest(), label
+
+    def _item(self, row: int) -> tuple[Image.Image, Any]:
+        """The image, in RGB, and the label of a row."""
+        image, label = self._pair(self.held[row], row)
         if not isinstance(image, Image.Image):
             kind = type(image).__name__
             raise DataError(
                 f"data set {self.name!r}: row {row} has a {kind} and not a PIL image; "
                 "leave out the data set's transform"
             )
-        return image.convert("RGB")
+        return image.convert("RGB"), label
 
-    def digest(self, row: int) -> str:
-        """The SHA-256 of an image's size and pixels."""
-        image = self(row)
-        return hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
-
-    def item(self, row: int) -> tuple[Any, Any]:
-        """The image and the label of a row."""
-        found = self.held[row]
+    def _pair(self, found: Any, row: int) -> tuple[Any, Any]:
         if isinstance(found, Mapping) and {"image", "label"} <= set(found):
             return found["image"], found["label"]
         if isinstance(found, (tuple, list)) and len(found) == 2:

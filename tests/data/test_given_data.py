@@ -117,6 +117,11 @@ def test_a_dict_with_data_may_name_its_own_type():
         run({"ggeur.closed_form": "lda"})
 
 
+#: Each row's entry is an array.
+ARRAYS = np.empty(N, dtype=object)
+ARRAYS[:] = [Y] * N
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -129,6 +134,8 @@ def test_a_dict_with_data_may_name_its_own_type():
         ({"clients": np.where(Y == 2, pandas.NA, SITE)}, "clients: row 2 has <NA>"),
         ({"clients": np.where(Y == 2, True, Y.astype(object))}, "row 2 has True"),
         ({"domains": np.where(Y == 2, np.nan, 1.0)}, "domains: row 2 has nan"),
+        ({"clients": ARRAYS}, "clients: must hold texts, numbers or dates"),
+        ({"clients": Y + 1j}, "clients: must hold texts, numbers or dates"),
         ({"test": np.arange(N)}, "test: must be True or False for each row"),
         ({"test": Y == 1, "validation": Y == 1}, "row 1 is both a test"),
         ({"users": Y - 1}, "negative user"),
