@@ -250,9 +250,9 @@ class SharedFolder:
             )
         raise ConfigError(
             f"--folder: '{name}' is there, but there is no store of it: '{store}' was "
-            "lost or deleted, or is older than the folder. A private store is never restored from "
-            "a backup; begin a new run in an empty folder (a site is put out, and the "
-            "run goes on without it)"
+            "lost or deleted, or is older than the folder. A private store is never "
+            "restored from a backup; begin a new run in an empty folder (a site is put "
+            "out, and the run goes on without it)"
         )
 
 
