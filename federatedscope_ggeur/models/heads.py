@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.machine import sent
 
-from .base import Model, cool_layer
+from .base import Accumulator, Model, cool_layer
 from .vectors import split_vector
 
 
@@ -101,11 +101,16 @@ class Dropout(nn.Dropout):
     generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
+        kept = self.kept(x)
+        return x if kept is None else x * kept
+
+    def kept(self, x: Tensor) -> Tensor | None:
+        """What each entry of `x` is multiplied by; None if nothing is dropped."""
         if not self.training or self.p == 0:
-            return x
+            return None
         kept = torch.empty(x.shape, dtype=x.dtype, device="cpu")
         kept = kept.bernoulli_(1 - self.p, generator=self.generator).div_(1 - self.p)
-        return x * sent(kept, x.device)
+        return sent(kept, x.device)
 
 
 def draw_from(model: nn.Module, generator: torch.Generator | None) -> bool:
@@ -155,6 +160,45 @@ class MLPHead(Model):
 
     def classify(self, representation: Tensor) -> Tensor:
         return self.classifier(self.dropout(representation))
+
+    def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
+        if type(self) is not MLPHead:  # it may compute something else
+            return super().gradient_accumulator(into, beta)
+        return MLPGradient(self, into, beta)
+
+
+class MLPGradient:
+    """Adds the gradient of cross-entropy, computed by hand, to a vector.
+
+    Parameters and calls are as in `LinearGradient`. The operations are autograd's, so
+    the bits are, too. They take less than half of its time.
+    """
+
+    def __init__(self, head: MLPHead, into: Tensor, beta: float):
+        self._dropout, self._into, self._beta = head.dropout, into, beta
+        self._weights = [parameter.data for parameter in head.parameters()]
+        self._parts = split_vector(head, into)
+
+    def __call__(self, features: Tensor, labels: Tensor) -> None:
+        first, first_bias, last, last_bias = self._weights
+        hidden = torch.addmm(first_bias, features, first.t()).relu_()
+        kept = self._dropout.kept(hidden)
+        units = hidden if kept is None else hidden * kept
+        logs = torch.addmm(last_bias, units, last.t()).log_softmax(1)
+        of_logs = torch.zeros_like(logs)
+        of_logs.scatter_(1, labels[:, None], -1 / len(labels))
+        aten = torch.ops.aten
+        residual = aten._log_softmax_backward_data(of_logs, logs, 1, logs.dtype)
+        back = residual @ last
+        if kept is not None:
+            back *= kept
+        back = aten.threshold_backward(back, hidden, 0)
+        of_first = back.t() @ features, back.sum(0)
+        of_last = residual.t() @ units, residual.sum(0)
+        if self._beta:
+            self._into.mul_(self._beta)
+        for part, gradient in zip(self._parts, (*of_first, *of_last)):
+            part.add_(gradient) if self._beta else part.copy_(gradient)
 
 
 class MixtureHead(Model):

@@ -77,6 +77,21 @@ class TestGradient:
         wanted = 0.9 * before.double() + autograd_gradient(model, *batch)
         torch.testing.assert_close(into.double(), wanted, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.parametrize("dropout", [0.0, 0.4])
+    @pytest.mark.parametrize("beta", [0.0, 0.9])
+    def test_an_mlps_has_autograd_s_bits(self, batch, beta, dropout):
+        """By hand, and as of any other model, with the same units dropped."""
+        model = MLPHead(DIM, CLASSES, 24, dropout).reset(torch.Generator())
+        before, found = torch.randn(num_parameters(model)), []
+        for kind in (MLPHead, Model):
+            into = before.clone()
+            model.dropout.generator = torch.Generator().manual_seed(5)
+            accumulate = kind.gradient_accumulator(model, into, beta)
+            accumulate(*batch)
+            accumulate(*make_batch(8))
+            found.append(into)
+        assert torch.equal(*found)
+
     def test_is_taken_at_the_weights_of_the_moment(self, model):
         params = to_vector(model)
         bind_vector(model, params)
