@@ -68,11 +68,7 @@ def listed_transforms(cfg) -> list:
 def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
     """Yield field, value and default of each setting that lower packages know."""
     for key in all_keys():
-        yield (
-            field_of(key),
-            key.read(get_key(cfg.ggeur, key.name)),
-            key.read(key.default),
-        )
+        yield field_of(key), key.read(get_key(cfg.ggeur, key.name)), key.usual
     defaults = {key.name: key.default for key in HONOURED + FIXED}
     for field, name in FS_FIELDS.items():
         yield field, get_key(cfg, name), defaults[name]

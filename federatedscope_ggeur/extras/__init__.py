@@ -152,8 +152,7 @@ def load_extras(chosen: Mapping[str, object]) -> None:
     """
     for manifest in manifests().values():
         is_set = any(
-            chosen.get(key.name, key.default)
-            not in (key.default, key.read(key.default))
+            chosen.get(key.name, key.default) not in (key.default, key.usual)
             for key in manifest.keys
         )
         parts = manifest.registers.items()

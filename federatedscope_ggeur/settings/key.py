@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Union
 
 from federatedscope_ggeur.errors import did_you_mean, setting, shown
@@ -197,6 +198,11 @@ class Key:
         """
         read = getattr(self.rule, "read", None)
         return value if read is None or self.rule(value) else read(value)
+
+    @cached_property
+    def usual(self) -> object:
+        """The default, as `read` converts it."""
+        return self.read(self.default)
 
 
 def alike(

@@ -372,4 +372,4 @@ def registered(
 def filled_in(part: Any, options: Mapping[str, object]) -> dict[str, Any]:
     """A part's own settings: `options`, and the defaults for all others."""
     missing = [key for key in part.SETTINGS if key.name not in options]
-    return {**{key.name: key.read(key.default) for key in missing}, **options}
+    return {**{key.name: key.usual for key in missing}, **options}

@@ -177,7 +177,7 @@ def objections(run: Demands) -> Objections:
     if not is_chosen(run.chosen):
         for key in MANIFEST.keys[1:]:
             field = key.name.removeprefix("privacy.")
-            default = key.read(key.default)
+            default = key.usual
             why = "which turns differential privacy off"
             yield Objection("dp.epsilon", {field: [default]}, why)
         return
