@@ -5,6 +5,7 @@ function of the weights, whose gradient central differences take, and the server
 Client 3 holds nothing, and class 3 is held by nobody.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +45,12 @@ class World:
         return (0.4 * np.cos(1.3 * np.arange(size))).astype("float32").astype(float)
 
     def layers(self, w):
-        ends = np.cumsum([np.prod(shape) for shape in self.shapes])[:-1]
-        return [p.reshape(s) for p, s in zip(np.split(w, ends), self.shapes)]
+        found, start = [], 0
+        for shape in self.shapes:
+            end = start + math.prod(shape)
+            found.append(w[start:end].reshape(shape))
+            start = end
+        return found
 
     def represent(self, w, x):
         first, bias, *_ = self.layers(w)

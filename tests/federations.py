@@ -72,15 +72,9 @@ WORLDS = {
 }
 
 
-def _asked(names):
-    """Worlds as parameters of tests; an oracle of hidden units takes seconds."""
-    slow = {name: [pytest.mark.slow] * bool(WORLDS[name].hidden) for name in names}
-    return [pytest.param(WORLDS[n], id=n, marks=slow[n]) for n in names]
-
-
-EVERY_WORLD = _asked(WORLDS)
+EVERY_WORLD = [pytest.param(world, id=name) for name, world in WORLDS.items()]
 #: Those in which a method whose oracle takes long shows each of these.
-FEW_WORLDS = _asked(["linear, equal", "mlp, sampled"])
+FEW_WORLDS = [one for one in EVERY_WORLD if one.id in ("linear, equal", "mlp, sampled")]
 
 
 def federate_tiny(method, world, **options):

@@ -377,6 +377,7 @@ def test_a_stored_state_writes_nothing_elsewhere(name):
         FederatedClassifier().__setstate__(state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poor", [0, 1, 2])
 @pytest.mark.parametrize("method", ["lda", "ridge"])
 def test_a_client_below_the_threshold_takes_part_with_weights(method, poor):

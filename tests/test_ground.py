@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from own_process import python
 
@@ -246,7 +247,7 @@ def test_pauses_grow_from_two_seconds_to_a_minute():
     assert pauses[-1] <= 60
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.floats(0.001, 300), min_size=1, max_size=60))
 def test_nobody_waits_longer_than_a_minute_and_a_part(seconds):
     lines, told = followed(seconds)

@@ -13,8 +13,9 @@ import sys
 import unicodedata
 
 import pytest
+from examples import examples
 from foreign_text import FORGED, ORDINARY, WORST, foreign, hidden_in
-from hypothesis import given, settings
+from hypothesis import given
 from own_process import PATIENCE, ROOT
 
 from federatedscope_ggeur import errors
@@ -84,8 +85,7 @@ def log_of(message: str, *values, **more) -> str:
     return text.getvalue()
 
 
-@pytest.mark.slow
-@settings(max_examples=40)
+@examples(40)
 @given(foreign)
 def test_a_record_is_one_line_whatever_it_holds(text):
     for written in (
@@ -123,7 +123,6 @@ def test_a_traceback_has_no_line_that_passes_for_one_of_the_log():
     assert not hidden_in(written)
 
 
-@pytest.mark.slow
 @given(foreign)
 def test_an_error_is_one_line(text):
     for error in (
@@ -136,7 +135,6 @@ def test_an_error_is_one_line(text):
         assert len(str(error)) <= LINE
 
 
-@pytest.mark.slow
 @given(foreign)
 def test_the_terminal_has_a_line_for_each(text):
     shown = io.StringIO()
@@ -153,7 +151,6 @@ def test_a_page_gets_no_tag(text):
     assert not hidden_in(shown)
 
 
-@pytest.mark.slow
 @given(foreign)
 def test_a_file_stays_in_its_folder(text):
     name = file_name(text)

@@ -129,6 +129,7 @@ def test_every_room_stands_on_a_floor():
     assert rooms - {"__init__"} == set(FLOORS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", FLOORS)
 def test_arrows_run_downward_only(room):
     allowed = APART.get(room, set(FLOORS[: FLOORS.index(room)])) | {room}
@@ -150,6 +151,7 @@ def extra_of(parts: Sequence[str]) -> str:
     return parts[1] if is_below and parts[1] in EXTRAS else ""
 
 
+@pytest.mark.slow
 def test_no_import_leads_from_the_core_into_an_extra():
     for file, nodes in files().items():
         own = extra_of(file.parts)

@@ -6,8 +6,8 @@ Tests of cfg_ggeur/yaml_file.py.
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from hypothesis import given as each
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
@@ -234,13 +234,12 @@ def with_numbers() -> list[str]:
     return [*found, *(f"train.optimizer.{name}" for name in options)]
 
 
-@pytest.mark.slow
 @each(
     key=st.sampled_from(sorted(set(with_numbers()))),
     value=st.floats(min_value=1e16, allow_nan=False) | st.sampled_from([1e39, 1e308]),
     sign=st.sampled_from([1, -1]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_number_that_float32_cannot_hold_in_use_is_refused(key, value, sign):
     given = {"federate.method": "ggeur", "ggeur.use": True, key: sign * value}
     with pytest.raises(ConfigError) as caught:

@@ -159,7 +159,6 @@ class TestWhatFails:
         with pytest.raises(ConfigError, match=rf"ggeur\.plugins: .*'broken'.*{said}"):
             load_plugins(["broken"], tmp_path)
 
-    @pytest.mark.slow
     def test_it_may_be_mended(self, tmp_path):
         write(tmp_path / "mended.py", f"{TOY}\n1 / 0\n")
         with pytest.raises(ConfigError, match="ZeroDivisionError"):
@@ -288,7 +287,6 @@ class TestAnErrorInAPlugin:
         assert "Traceback" in log
         assert "in pull" in log
 
-    @pytest.mark.slow
     def test_in_python_it_is_raised_as_it_is(self, cfg):
         (cfg.parent / "toy.py").write_text(self.BROKEN)
         with pytest.raises(RuntimeError, match="size of tensor a"):

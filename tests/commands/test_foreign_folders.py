@@ -176,7 +176,6 @@ def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
     assert not foreign.imported()
 
 
-@pytest.mark.slow
 class TestInPython:
     def test_settings_in_a_dict_import_nothing(self, foreign):
         results = Results.from_json((foreign.folder / "results.json").read_text())
@@ -200,7 +199,6 @@ class TestInPython:
         assert not foreign.imported()
 
 
-@pytest.mark.slow
 def test_named_on_the_command_line_it_is_loaded(foreign, capsys):
     words = words_of("predict", foreign)
     assert main([*words, "--plugins", NAME]) == 0, capsys.readouterr().err
@@ -215,7 +213,6 @@ def mine(foreign) -> Foreign:
     return foreign
 
 
-@pytest.mark.slow
 class TestPlacesOutside:
     """Data, weights and caches that a results file names are the user's to allow."""
 

@@ -8,7 +8,8 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 from PIL import Image
@@ -308,7 +309,6 @@ def divided(rows, **options) -> FederatedData:
     return FederatedData.from_arrays(**given, class_names=names, **options)
 
 
-@pytest.mark.slow
 @given(arrays())
 def test_each_client_has_its_rows_in_their_order(rows):
     data = divided(rows)
@@ -324,7 +324,6 @@ def test_each_client_has_its_rows_in_their_order(rows):
             assert part.domain == client.domain
 
 
-@pytest.mark.slow
 @given(arrays())
 def test_what_is_said_of_all_is_that_of_each(rows):
     ranges = divided(rows)
@@ -454,7 +453,6 @@ def row_numbers(rows):
     return rows.features[:, 0].tolist()
 
 
-@pytest.mark.slow
 @given(labels_of_any_mix, st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 9))
 def test_sizes_are_exact_and_parts_disjoint(labels, train, test, seed):
     test = min(test, 1 - train)
@@ -471,7 +469,6 @@ def test_sizes_are_exact_and_parts_disjoint(labels, train, test, seed):
         assert abs((labels[a] == c).sum() - train * count) <= 2
 
 
-@pytest.mark.slow
 @given(labels_of_any_mix, st.integers(1, 9), st.integers(0, 9))
 def test_deal_is_even_overall_and_in_every_class(labels, parts, seed):
     hands = deal_evenly(labels, parts, np.random.default_rng(seed))
@@ -481,7 +478,7 @@ def test_deal_is_even_overall_and_in_every_class(labels, parts, seed):
         assert max(sizes) - min(sizes) <= 1
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.integers(0, 10**9))
 def test_same_seed_same_split_other_seed_other_split(seed):
     first = split_domain(numbered(90), [0.7, 0.0, 0.3], seed)
@@ -524,7 +521,6 @@ def test_impossible_splits_are_refused(splits, message):
 class TestHoldOut:
     """Rows for validation, of one client."""
 
-    @pytest.mark.slow
     @given(
         st.lists(st.integers(0, 30), min_size=1, max_size=6),
         st.floats(0, 0.9),

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.data import DataSet, Domain, Embeddings, lds_matrix, partition
@@ -57,8 +58,7 @@ def train_numbers(data):
 sizes = st.lists(st.integers(1, 80), min_size=2, max_size=4)
 
 
-@pytest.mark.slow
-@settings(max_examples=25)
+@examples(25)
 @given(
     sizes,
     sizes,
@@ -91,7 +91,7 @@ def test_no_row_twice_and_the_test_sets_complete(train, test, more, splitter, se
         assert max(held) - min(held) <= 1
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.sampled_from(sorted(SPLITTERS)), st.integers(0, 10**9))
 def test_same_seed_same_rows_other_seed_other_rows(splitter, seed):
     dataset = make_dataset()
@@ -145,8 +145,7 @@ def held(client, classes=4):
     return client.train.labels.bincount(minlength=classes).tolist()
 
 
-@pytest.mark.slow
-@settings(max_examples=25)
+@examples(25)
 @given(
     sizes,
     st.integers(0, 12),
@@ -308,8 +307,7 @@ def test_impossible_settings_are_refused_by_key(change, message):
         divide(make_dataset(), **change)
 
 
-@pytest.mark.slow
-@settings(max_examples=20)
+@examples(20)
 @given(st.sampled_from(sorted(SPLITTERS)), st.floats(0.05, 0.6), st.integers(0, 99))
 def test_each_client_sets_rows_of_its_own_aside(splitter, share, seed):
     dataset = make_dataset((60, 45), (20, 30))

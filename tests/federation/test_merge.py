@@ -88,7 +88,6 @@ def trace():
     return module
 
 
-@pytest.mark.slow
 def test_statistics_enter_each_exchange_once(trace, tmp_path):
     found = trace.trace_statistics(trace.quickstart(str(tmp_path)))
     entered = found.exchanges()
@@ -97,7 +96,6 @@ def test_statistics_enter_each_exchange_once(trace, tmp_path):
     assert "exchanges/statistics/upload.py" in found.files
 
 
-@pytest.mark.slow
 def test_a_later_round_enters_training_and_evaluation_alone(trace, tmp_path):
     found = trace.trace_round(trace.quickstart(str(tmp_path)))
     assert set(found.exchanges()) == {"training", "evaluation"}

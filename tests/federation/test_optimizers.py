@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 from early_stop_oracle import RULES, VALUES, first_stop, stops_at
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.federation import EarlyStopSettings, OptimizerSettings
@@ -90,8 +91,7 @@ def test_a_rate_of_zero_stays_zero():
 # Early stopping: FederatedScope's rule, value by value.
 
 
-@pytest.mark.slow
-@settings(max_examples=300)
+@examples(300)
 @given(RULES, VALUES, st.booleans())
 def test_a_run_stops_where_the_plain_rule_says(rule, values, larger):
     wanted = stops_at(values, rule.patience, rule.delta, rule.mode, larger)

@@ -204,7 +204,6 @@ WEIGHTS = st.dictionaries(
 )
 
 
-@pytest.mark.slow
 @given(WEIGHTS, st.floats(0.01, 1.0))
 def test_no_share_is_above_the_bound(weights, most):
     cut = capped(weights, most)
@@ -316,7 +315,6 @@ def test_nothing_is_said_where_nothing_is_found_or_sought(config, request, is_fa
     assert "screening" not in results_table(results)
 
 
-@pytest.mark.slow
 def test_a_run_that_goes_on_has_what_was_found_before(far_client, tmp_path):
     kept = ["federate.save_to", tmp_path / "checkpoint"]
     finished(far_client(*kept, "federate.total_round_num", 1))

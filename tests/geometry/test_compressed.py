@@ -4,7 +4,8 @@ import geometry_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.geometry import (
@@ -78,8 +79,6 @@ def test_what_is_restored_equals_the_plain_oracle(n, dim, rank):
     assert held.left_out == pytest.approx(sum(values[rank:]))
 
 
-@pytest.mark.slow
-@settings(max_examples=100)
 @given(PARTS)
 def test_all_directions_in_float32_are_exact_to_rounding(held):
     found = restored(held, Compression())
@@ -89,8 +88,7 @@ def test_all_directions_in_float32_are_exact_to_rounding(held):
     assert (found.means - held.means).abs().max() <= 2e-7 * held.means.abs().max()
 
 
-@pytest.mark.slow
-@settings(max_examples=200)
+@examples(200)
 @given(PARTS, HOWS)
 def test_counts_and_trace_stay(held, how):
     found = restored(held, how)
@@ -102,8 +100,6 @@ def test_counts_and_trace_stay(held, how):
     assert values.min() >= -1e-12 * max(size, 1e-300)
 
 
-@pytest.mark.slow
-@settings(max_examples=100)
 @given(PARTS, HOWS, st.integers(-30, 30))
 def test_scaled_embeddings_are_compressed_to_the_same_numbers(held, how, power):
     scaled = Statistics.of_pooled(
@@ -195,7 +191,6 @@ def plain(row, step):
     return [round(x / step) for x in row]
 
 
-@settings(max_examples=100)
 @given(ROWS, st.sampled_from(DTYPES))
 def test_entries_are_off_by_half_a_step_and_lengths_are_kept(rows, dtype):
     held = RoundedRows.of(rows, dtype)
@@ -208,7 +203,7 @@ def test_entries_are_off_by_half_a_step_and_lengths_are_kept(rows, dtype):
     assert ((found - rows).norm(dim=1) <= most).all()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(ROWS, st.sampled_from(DTYPES), st.integers(-20, 20))
 def test_scaled_rows_are_rounded_to_the_same_numbers(rows, dtype, power):
     held = RoundedRows.of(rows, dtype)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from examples import examples
 from geometry_oracle import share_of_rows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.geometry import (
@@ -47,8 +48,7 @@ counts = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 shares = st.floats(0.01, 0.99)
 
 
-@pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(counts, st.integers(0, 3), shares, st.sampled_from(SIZES), st.booleans())
 def test_each_class_has_its_share_of_the_whole_set(own, each, share, sizes, both):
     steps, prototypes = ((1, 2) if both else (1,)), [each] * len(own)
@@ -64,8 +64,7 @@ def test_each_class_has_its_share_of_the_whole_set(own, each, share, sizes, both
     assert part.nbytes == features.nbytes + labels.nbytes
 
 
-@pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(counts, st.integers(0, 3), shares, st.sampled_from(SIZES))
 def test_rows_of_a_share_are_rows_of_the_whole_set(own, each, share, sizes):
     """Without noise each row is its anchor; none is drawn more often than the whole

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
@@ -48,28 +48,24 @@ def of_length(rows):
     return rows * np.sqrt(40 / (rows**2).sum(axis=1).mean())
 
 
-@pytest.mark.slow
 @given(
     n=st.integers(0, 40),
     dim=st.integers(1, 8),
     seed=st.integers(0, 99),
     scale=st.sampled_from([1e-3, 1.0, 1e3]),
 )
-@settings(deadline=None)
 def test_rows_are_transformed_as_the_formula_says(n, dim, seed, scale):
     rows, _ = draw(n, dim, seed, scale=scale, offset=scale)
     found = make("standard", rows).features(rows)
     np.testing.assert_allclose(found, plain(rows), atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.slow
 @given(
     kind=st.sampled_from(SPACES),
     n=st.integers(0, 60),
     dim=st.integers(1, 30),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None)
 def test_transformed_statistics_are_those_of_transformed_rows(kind, n, dim, seed):
     rows, labels = draw(n, dim, seed)
     space = make(kind, rows)
@@ -96,7 +92,6 @@ def test_raw_is_the_identity():
 
 
 @given(factor=st.floats(1e-6, 1e6), shift=st.floats(-1e3, 1e3))
-@settings(deadline=None)
 def test_neither_units_nor_origin_matter_to_the_standard_space(factor, shift):
     rows, _ = draw()
     moved = factor * (rows + shift)

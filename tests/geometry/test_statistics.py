@@ -4,7 +4,8 @@ import geometry_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
@@ -89,8 +90,6 @@ def check_merge(merged, data, tolerance):
             assert error <= tolerance * np.linalg.norm(sigma)
 
 
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(clients())
 def test_merge_equals_pooled_data_in_float64(drawn):
     data, rng = drawn
@@ -99,8 +98,6 @@ def test_merge_equals_pooled_data_in_float64(drawn):
         check_merge(merged, data, 1e-12)
 
 
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(clients())
 def test_merge_equals_pooled_data_after_float32(drawn):
     data, rng = drawn
@@ -112,7 +109,7 @@ def test_merge_equals_pooled_data_after_float32(drawn):
     st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=4),
     st.lists(st.integers(0, 6), min_size=1, max_size=50).filter(any),
 )
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_constant_data_have_a_covariance_of_exactly_zero(point, sizes):
     parts = [stats(np.tile(point, (n, 1)), [1] * n) for n in sizes]
     merged = merge_at_random(parts, np.random.default_rng(len(sizes)))
@@ -322,9 +319,7 @@ def assert_are(totals, rows, tolerance=1e-10):
     )
 
 
-@pytest.mark.slow
 @given(n=st.integers(1, 30), dim=st.integers(1, 8), seed=st.integers(0, 99))
-@settings(deadline=None)
 def test_of_rows_equal_plain_sums(n, dim, seed):
     rows, _ = draw(n, dim, seed)
     assert_are(Totals.of_rows(rows), rows)
@@ -333,9 +328,7 @@ def test_of_rows_equal_plain_sums(n, dim, seed):
     assert_are(as_float32, rows.float().double())
 
 
-@pytest.mark.slow
 @given(n=st.integers(1, 40), dim=st.integers(1, 8), seed=st.integers(0, 99))
-@settings(deadline=None)
 def test_of_statistics_are_those_of_the_rows(n, dim, seed):
     rows, labels = draw(n, dim, seed)
     statistics = Statistics.from_embeddings(rows, labels, CLASSES)
@@ -344,13 +337,11 @@ def test_of_statistics_are_those_of_the_rows(n, dim, seed):
     assert_are(Totals.of_statistics(summed), rows)
 
 
-@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=1, max_size=5),
     seed=st.integers(0, 99),
     offset=st.sampled_from([0.0, 1e6]),
 )
-@settings(deadline=None)
 def test_the_sum_is_of_all_rows(sizes, seed, offset):
     parts = [draw(n, 4, seed + i, offset)[0] for i, n in enumerate(sizes)]
     total = sum(Totals.of_rows(part) for part in parts)

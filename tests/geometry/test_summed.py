@@ -7,7 +7,8 @@ import geometry_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
@@ -207,8 +208,7 @@ def test_what_a_message_calls_the_mean_of_an_empty_class_is_zero():
     assert held.means.tolist() == [[7.0] * 3, [0.0] * 3]
 
 
-@pytest.mark.slow
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=5), st.sampled_from([0.0, 1e8])
 )

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.geometry import Statistics, Totals
@@ -51,7 +52,7 @@ def check(found, rows, labels, weights):
         np.testing.assert_allclose(found.covariance(c) * total, found.scatter(c))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(weighted())
 def test_merged_parts_equal_the_formulas_and_can_be_removed(data):
     rows, labels, weights, holder = data
@@ -65,7 +66,7 @@ def test_merged_parts_equal_the_formulas_and_can_be_removed(data):
     check(merged - parts[1], rows[kept], labels[kept], weights[kept])
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(weighted(), st.integers(0, 2**32))
 def test_whole_weights_repeat_rows(data, seed):
     rows, labels, _, _ = data

@@ -158,7 +158,6 @@ NO_GUARANTEE = (
 )
 
 
-@pytest.mark.slow
 def test_rows_that_are_pooled_are_sent_and_every_page_says_so(config, tmp_path):
     pooled, apart = run(config(*POOLED)), run(config(*SIX_CLIENTS))
     assert apart.pooled is None

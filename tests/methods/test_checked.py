@@ -140,7 +140,6 @@ def test_an_augmentation_is_checked_too(quickstart):
         run_of(quickstart, "ggeur.augmentation")
 
 
-@pytest.mark.slow
 def test_what_a_base_of_its_own_defines_is_checked(quickstart):
     base = own(step=lambda self, p, u, s, c: p)
     register_method("own")(type("Sub", (base,), {"__module__": __name__}))

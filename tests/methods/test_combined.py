@@ -199,7 +199,6 @@ class TestHooks:
         both.add_correction(params, gradient)
         assert torch.equal(gradient, 1 + 5 * params)
 
-    @pytest.mark.slow
     def test_where_to_start_and_what_to_score_is_the_base_methods(self):
         class Own(FedAvg):
             def local(self, context):

@@ -5,8 +5,9 @@ import pytest
 import torch
 from by_bytes import CLASSES, Federation, few_of_a_class, make_client_data
 from by_numpy import rows, train_all
+from examples import examples
 from federations import FEW_WORLDS, check, federate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import MessageError
@@ -198,7 +199,7 @@ def test_clusters_of_clusters():
 
 
 @given(st.integers(1, 14), st.integers(1, 5), st.integers(0, 10**6))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_clusters_are_those_of_the_oracle(n, dim, seed):
     points = np.random.default_rng(seed).normal(size=(n, dim + 1))
     found = finch(torch.tensor(points)).numpy()

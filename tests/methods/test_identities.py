@@ -43,7 +43,7 @@ NEUTRAL = [
 
 
 #: One model says most.
-EITHER = ["mlp", pytest.param("linear", marks=pytest.mark.slow)]
+EITHER = ["mlp", "linear"]
 
 
 @cache

@@ -98,7 +98,6 @@ def test_fedavg_is_the_first():
     assert own == ["fedavg", *sorted(set(own) - {"fedavg"})]
 
 
-@pytest.mark.slow
 def test_the_docs_tables_are_the_registrys():
     path = ROOT / ".ci" / "docs_tables.py"
     spec = importlib.util.spec_from_file_location("docs_tables", path)

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -306,7 +306,6 @@ def trained(head, dim, seed):
     return model, 5 * to_vector(model)
 
 
-@pytest.mark.slow
 @given(
     kind=st.sampled_from(["raw", "standard"]),
     head=st.sampled_from([*HEADS]),
@@ -315,7 +314,6 @@ def trained(head, dim, seed):
     scale=st.sampled_from([0.03, 1.0, 40.0]),
     offset=st.sampled_from([0.0, 3.0]),
 )
-@settings(deadline=None)
 def test_logits_on_raw_embeddings_are_those_in_the_space(
     kind, head, dim, seed, scale, offset
 ):
@@ -327,14 +325,12 @@ def test_logits_on_raw_embeddings_are_those_in_the_space(
     assert (inside - outside).abs().max() <= 1e-4
 
 
-@pytest.mark.slow
 @given(
     kind=st.sampled_from(["raw", "standard"]),
     head=st.sampled_from([*HEADS]),
     dim=st.integers(1, 24),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None)
 def test_unfold_undoes_fold(kind, head, dim, seed):
     rows, _ = draw(dim, seed, 1.0, 1.0)
     space = make(kind, rows)

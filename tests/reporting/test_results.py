@@ -18,7 +18,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from written_runs import check_growth, made, noisy
 
@@ -347,8 +348,7 @@ HOSTILE = st.one_of(
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck])
+@examples(150, suppress_health_check=[*HealthCheck])
 @given(path=st.sampled_from(sorted(steps_of(CONTENT), key=str)), value=HOSTILE)
 def test_whatever_stands_there_compare_ends_in_words(path, value, tmp_path, capsys):
     """An error is one line for each file that is wrong, and a traceback never."""
@@ -385,7 +385,6 @@ def oracle(rounds):
     return [r.round for r in used], means, avg, std
 
 
-@pytest.mark.slow
 @given(rounds=st.lists(st.none() | SCORES, max_size=12))
 def test_summarise_agrees_with_the_oracle(make_record, rounds):
     rounds = [make_record(i, scores) for i, scores in enumerate(rounds, 1)]

@@ -265,7 +265,6 @@ def grey(images):
     return loaded(images)[..., 0]
 
 
-@pytest.mark.slow
 def test_four_domains_of_all_digits():
     data = IMAGE_READERS["bundled_digits"]("")
     names = ["clean", "inverted", "blurred", "noisy"]
@@ -277,7 +276,6 @@ def test_four_domains_of_all_digits():
         assert set(domain.train.labels) == set(range(10))
 
 
-@pytest.mark.slow
 def test_pixels_are_the_imaged_ones_in_256_steps():
     data, imaged = read_bundled_digits(""), imaged_digits()
     for domain in data.domains:
@@ -286,7 +284,6 @@ def test_pixels_are_the_imaged_ones_in_256_steps():
         assert (domain.train.labels == labels).all()
 
 
-@pytest.mark.slow
 def test_one_domain_of_the_digits_as_they_are():
     data, digits = read_bundled_digits("", imaging=False), load_digits()
     (domain,) = data.domains
@@ -295,7 +292,6 @@ def test_one_domain_of_the_digits_as_they_are():
     assert (grey(domain.train) == np.rint(digits.images * 255 / 16)).all()
 
 
-@pytest.mark.slow
 def test_a_release_of_scikit_learn_that_keeps_them_elsewhere(monkeypatch):
     usual = read_bundled_digits("", imaging=False).domains[0].train
     monkeypatch.setattr(bundled_digits, "_DIGITS_FILE", ("nowhere.csv",))

@@ -80,7 +80,6 @@ def fitting(draw):
     return clients, classes, size, parts + draw(st.integers(0, 9))
 
 
-@pytest.mark.slow
 @given(fitting(), st.integers(0, 99))
 def test_what_fits_is_divided_without_rest(case, seed):
     clients, classes, size, per_class = case
@@ -160,7 +159,6 @@ def test_one_user_a_client():
     assert [numbers(c.train) for c in clients] == [[2, 4], [0, 1], [3, 5]]
 
 
-@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 15), min_size=1, max_size=80),
     st.integers(1, 5),
@@ -228,7 +226,6 @@ def test_95_of_100_rows():
     assert np.abs(held.sum(axis=1) - 100).max() <= 1
 
 
-@pytest.mark.slow
 @given(
     st.integers(2, 8),
     st.integers(1, 3),
@@ -253,7 +250,6 @@ def test_sizes(classes, times, more, share, seed):
         assert given_away.max() - given_away.min() <= 1
 
 
-@pytest.mark.slow
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=6), st.integers(0, 9))
 def test_nothing_is_lost_of_classes_of_any_size(sizes, seed):
     train = rows_of(np.repeat(np.arange(len(sizes)), sizes))

@@ -24,6 +24,7 @@ DEFAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=str)
 def test_every_example_has_the_same_values(federatedscope, example):
     here, there = load_config(example), merged(example)

@@ -82,8 +82,7 @@ def test_the_same_numbers_as_embedded(fs, config, way):
         assert not ALARM.findall(there.log)
 
 
-@pytest.mark.slow
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RULES, VALUES, st.booleans())
 def test_a_run_stops_where_fs_s_own_stopper_says(federatedscope, rule, values, larger):
     from federatedscope.core.monitors.early_stopper import EarlyStopper

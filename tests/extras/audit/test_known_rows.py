@@ -360,7 +360,6 @@ def attacked(truth, number_of_parts, told=("hits", "log_losses"), clock=CLOCK):
     return only(a13(seen, truth, clock))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("told", [("log_losses",), ("hits", "log_losses")])
 def test_where_withheld_rows_are_in_the_numbers_they_are_found(told):
     """Each client has a row of two withheld classes."""
@@ -371,7 +370,6 @@ def test_where_withheld_rows_are_in_the_numbers_they_are_found(told):
     assert found.value == 12.0
 
 
-@pytest.mark.slow
 def test_where_they_are_not_chance_has_as_much():
     _, truth = federation_of_few()
     found = attacked(truth, 1)
@@ -392,7 +390,6 @@ def test_what_each_row_contributes_adds_up():
         torch.testing.assert_close(numbers.losses.sum(dim=0), total)
 
 
-@pytest.mark.slow
 def test_without_answers_or_withheld_classes_there_is_nothing():
     _, truth = federation_of_few()
     assert only(a13(transcript(), truth, CLOCK)).tried is None
@@ -402,7 +399,6 @@ def test_without_answers_or_withheld_classes_there_is_nothing():
     assert found.note == "no client has a withheld class"
 
 
-@pytest.mark.slow
 def test_no_time_is_no_pass():
     _, truth = federation_of_few()
     found = attacked(truth, 2, clock=Clock(-1))

@@ -67,7 +67,6 @@ def test_near_owners_learn_nothing(config, settings):
         assert by_name["S2"].passed is True
 
 
-@pytest.mark.slow
 def test_a_head_trained_from_sums_gives_rows_of_small_classes_away(config):
     """None of them to 0.99, but nearly each is the nearest of all known rows."""
     alpha = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
@@ -214,7 +213,6 @@ def attacked(config, attack, *settings):
     return found[0], going
 
 
-@pytest.mark.slow
 def test_what_a_client_counts_for_says_what_is_withheld_unless_told_not_to(config):
     plain, _ = attacked(config, a7)
     assert plain.passed is False
@@ -225,7 +223,6 @@ def test_what_a_client_counts_for_says_what_is_withheld_unless_told_not_to(confi
         assert client.aggregation_weight == counts[counts >= 5].sum()
 
 
-@pytest.mark.slow
 def test_withheld_rows_are_not_in_an_update_where_they_are_not_trained_on(config):
     """A5 is of classes held: withheld ones are then like absent ones."""
     settings = ["ggeur.steps", [], "train.batch_or_epoch", "batch"]
@@ -279,7 +276,6 @@ def test_of_a_run_with_rounds(config):
     assert len(run.history.rounds) == 3
 
 
-@pytest.mark.slow
 def test_of_answers_about_heads(config):
     """They are the bytes that the server got; A13 finds no withheld row in them."""
     few = ["federate.client_num", 9, "data.splitter_args", [{"alpha": 0.5}]]
@@ -362,7 +358,6 @@ def test_the_default_fails_and_says_by_what(audit):
     assert content["claims"] == []
 
 
-@pytest.mark.slow
 def test_sums_pass_for_rows_and_fail_for_members(audit):
     status, said, content = audit(*SUMMED)
     assert (status, content["passed"]) == (0, True)
@@ -378,7 +373,6 @@ def test_sums_pass_for_rows_and_fail_for_members(audit):
 SKEWED = ["data.splitter_args", "[{'alpha': 0.3}]", "federate.client_num", "3"]
 
 
-@pytest.mark.slow
 def test_sums_promise_nothing_against_one_client_that_lies(audit):
     status, said, content = audit(*SUMMED, *SKEWED)
     assert status == 0

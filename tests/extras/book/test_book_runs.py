@@ -70,7 +70,6 @@ def test_training_goes_on_from_a_new_head_in_closed_form(config, tmp_path):
     assert_equal(trained(tmp_path)[0], head_of(Run(config(*DOMAINS, *start))))
 
 
-@pytest.mark.slow
 def test_whom_the_merge_leaves_out_is_in_neither_head_nor_book(config, monkeypatch):
     add = Merge.add
     monkeypatch.setattr(Merge, "add", lambda m, up: up.client == 2 or add(m, up))

@@ -5,7 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
@@ -48,7 +49,6 @@ sizes = st.integers(0, 12)
 seeds = st.integers(0, 2**32 - 1)
 
 
-@pytest.mark.slow
 @given(seeds, sizes, exponents)
 def test_integers_are_those_of_python(seed, n, exponents):
     grid = Grid(tuple(exponents))
@@ -60,7 +60,6 @@ def test_integers_are_those_of_python(seed, n, exponents):
     assert found == [second[i][j] for i in range(D) for j in range(i, D)]
 
 
-@pytest.mark.slow
 @given(seeds, st.permutations(range(4)), st.sets(st.integers(0, 3)))
 def test_any_order_of_adding_and_removing_gives_the_same_bits(seed, order, gone):
     rng = np.random.default_rng(seed)
@@ -78,7 +77,6 @@ def test_any_order_of_adding_and_removing_gives_the_same_bits(seed, order, gone)
     assert (total == left + parts[0]) == (parts[0].counts.sum() == 0)
 
 
-@pytest.mark.slow
 @given(seeds, st.sampled_from([0.0, 1.0, 1000.0]), st.sampled_from([1.0, 0.01]))
 def test_as_floats_they_are_those_of_the_rounded_rows(seed, centre, scale):
     rng = np.random.default_rng(seed)
@@ -92,7 +90,7 @@ def test_as_floats_they_are_those_of_the_rounded_rows(seed, centre, scale):
     assert float(gap) <= 1e-12 * largest
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(seeds, st.sampled_from(["ncm", "lda", "ridge"]))
 def test_the_grid_hardly_moves_a_head_over_six_orders_of_magnitude(seed, name):
     dim = 7

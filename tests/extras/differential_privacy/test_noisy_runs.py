@@ -113,7 +113,6 @@ def test_without_noise_nothing_of_a_release_is_answered(config):
     assert not plain & RELEASED.keys()
 
 
-@pytest.mark.slow
 def test_scores_go_up_only_if_that_is_asked_for(config):
     own = [*DP, *CLIENT, "federate.make_global_eval", False]
     silent, sent = recorded(Run(config(*own)))
@@ -129,7 +128,6 @@ def test_scores_go_up_only_if_that_is_asked_for(config):
     assert not [n for n in silent.notes if "rows" in n or "withh" in n]
 
 
-@pytest.mark.slow
 def test_a_run_folder_holds_no_exact_number_of_rows(
     quickstart, embeddings_folder, tmp_path
 ):
@@ -176,7 +174,6 @@ def test_only_a_test_seed_repeats_the_noise_in_any_order(config, mode):
     assert not torch.equal(*weights[2:])
 
 
-@pytest.mark.slow
 def test_masks_cancel_and_leave_the_sum_of_all_noise(config):
     going = Run(config(*DP, *SUMS, *SEED))
     going.follow(lambda record: None)
@@ -197,7 +194,6 @@ def test_masks_cancel_and_leave_the_sum_of_all_noise(config):
     assert torch.equal(plan.released(counts, centre, total).sums, found.sums)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kept", "dim"), [(5, 5), (256, 16)])
 def test_a_projection_is_part_of_the_head_and_of_its_folder(
     embeddings_folder, tmp_path, quickstart, kept, dim

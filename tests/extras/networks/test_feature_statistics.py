@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
@@ -112,7 +113,7 @@ class TestRunningStatistics:
         assert (running.batches, running.rows) == (7, 28)
 
     @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.floats(0, 0.99))
-    @settings(deadline=None, max_examples=50)
+    @examples(50)
     def test_the_largest_share_of_a_row(self, sizes, momentum):
         running = RunningStatistics(1, momentum)
         for size in sizes:

@@ -107,7 +107,6 @@ class TestIdentities:
         assert not torch.equal(high[2], plain[2])
         assert not torch.equal(plus[2], low[2])
 
-    @pytest.mark.slow
     def test_with_fedsam_both_passes_have_the_same_layers(self):
         """Were they drawn anew, the clients would send twice as many rows."""
         rows = {}
@@ -334,7 +333,6 @@ class TestWhatTravels:
         shape = (widths[0] + widths[2], 5)
         assert federation.server.method_state["histogram"].shape == shape
 
-    @pytest.mark.slow
     def test_a_client_below_the_threshold_sends_zeros_and_does_not_count(self):
         method = FedFAPlus()
         federations = [

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from by_bytes import CLASSES, Federation, make_client_data
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from image_federations import NETWORKS, federate_images
 from image_federations import TRAINING as LOCAL
@@ -79,7 +80,6 @@ class TestBesideFedAvg:
         assert not torch.allclose(found[2], plain[2], atol=1e-4)
 
 
-@pytest.mark.slow
 def test_the_term_is_the_sum_of_its_formulas():
     model = begun(FedAvg()).server.model.train()
     (_, rows, labels), images = image_data()[1], image_data((24,))[1][1]
@@ -100,7 +100,6 @@ def test_the_term_is_the_sum_of_its_formulas():
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.slow
 def test_a_second_pass_over_a_batch_has_the_same_virtual_rows():
     model = begun(FedAvg()).server.model.train()
     _, rows, labels = image_data()[1]
@@ -115,7 +114,6 @@ def test_a_second_pass_over_a_batch_has_the_same_virtual_rows():
     assert not torch.equal(found[0], found[2])
 
 
-@pytest.mark.slow
 class TestUploads:
     @pytest.mark.parametrize(("support", "least"), [(3, 1), (1, 3)])
     def test_they_are_of_so_many_different_rows_of_a_class(self, support, least):
@@ -174,7 +172,6 @@ class Sent:
         self.upload = {"means": torch.tensor(means), "known": torch.tensor(known)}
 
 
-@pytest.mark.slow
 def test_prototypes_are_plain_means_over_those_who_sent_the_class():
     updates = [
         Sent([[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]], [1, 0, 0]),
@@ -241,7 +238,6 @@ class TestTheSet:
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.slow
 class TestTheServer:
     def test_its_network_is_the_mean_of_the_clients_whatever_is_trained(self):
         federation = begun(fedpg(lr=0.1))
@@ -251,6 +247,7 @@ class TestTheServer:
         federation.step(1, updates)
         assert torch.equal(federation.server.params, plain.server.params)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "changes",
         [
@@ -293,7 +290,6 @@ def plain_update(update):
     return update
 
 
-@pytest.mark.slow
 class TestNoise:
     def test_one_set_serves_all_rounds_and_no_prototypes_travel(self):
         federation = begun(fedpg(source="noise"))
@@ -308,7 +304,6 @@ class TestNoise:
         assert "virtual_accuracy" in figures(federation)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedpg", "vhl"])
 def test_embeddings_are_refused(name):
     method = build_method("fedavg", name)
@@ -416,7 +411,7 @@ def numbers(seed, known):
 
 
 @given(st.integers(0, 10**6), st.sets(st.integers(0, 3)))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_loss_is_that_of_loops(seed, known):
     given = numbers(seed, sorted(known))
     found = generator_loss(*map(torch.tensor, given), SCALE, STRENGTH)

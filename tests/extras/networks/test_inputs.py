@@ -46,7 +46,6 @@ def test_images_of_a_batch_are_drawn_apart(act):
     assert len({tuple(image.flatten().tolist()) for image in found}) > 5
 
 
-@pytest.mark.slow
 def test_crops_are_windows_of_the_padded_image():
     """Each is one of the 81 windows or its mirror image, and all happen."""
     x = images(400, 2, 8)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from by_bytes import Federation
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from image_federations import NETWORKS, federate_images
 from image_federations import TRAINING as LOCAL
@@ -93,7 +94,7 @@ def rows(n, seed, dim=4, classes=3):
 
 
 @given(st.integers(2, 9), st.integers(0, 10**6), st.sampled_from([0.07, 0.5, 2.0]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_it_is_that_of_a_double_loop(n, seed, temperature):
     z, labels = rows(n, seed)
     found = supervised_contrastive(torch.tensor(z), torch.tensor(labels), temperature)
@@ -170,12 +171,10 @@ class TestHistogram:
             wanted = histogram_by_loops(values[:, c].tolist(), bins, temperature)
             np.testing.assert_allclose(found[c].numpy(), wanted, atol=1e-12)
 
-    @pytest.mark.slow
     @given(
         st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20),
         st.integers(3, 30),
     )
-    @settings(deadline=None)
     def test_rows_sum_to_one_and_shift_and_scale_do_not_matter(self, values, bins):
         found = soft_histogram(column(values), bins, 0.05)
         assert found.sum().item() == pytest.approx(1, abs=1e-9)

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 import torch
 from digits_network import digits_words
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -27,7 +28,7 @@ def seeded(seed=0):
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_a_number_comes_back_from_its_pixel_to_half_a_step(seed):
     images = 2 * torch.rand(4, 9, generator=seeded(seed)) - 1
     pixels = to_pixels(images)
@@ -129,7 +130,6 @@ def notes(cfg):
     return "\n".join(Run(cfg).notes)
 
 
-@pytest.mark.slow
 def test_a_rate_that_hardly_trains_the_generator_is_noted(pictures):
     said = "ggeur.fedpg.lr 2e-05 over 300 falling steps moves a number of the generator"
     paper = ["federate.total_round_num", 1, "ggeur.fedpg.steps", 300]
@@ -138,7 +138,6 @@ def test_a_rate_that_hardly_trains_the_generator_is_noted(pictures):
     assert "ggeur.fedpg.lr" not in notes(pictures(*NOISE))
 
 
-@pytest.mark.slow
 def test_fedmix_on_pixels_warns_of_pictures(pictures, config):
     said = "fedmix sends to all clients the means of a few pictures of one client"
     fedmix = ["ggeur.augmentation", "fedmix"]

@@ -15,7 +15,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sums_of import DIM, NAMES, SESSION, SETTINGS, Sum, clients_of, rows
 
@@ -304,7 +305,7 @@ def test_a_sum_after_one_change_tells_nothing_by_differences(what):
     ask_in_turn([(0, [(what, 2)])])
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(steps=STEPS)
 def test_nor_does_any_sequence_of_sums(steps):
     ask_in_turn(steps)

@@ -222,7 +222,6 @@ def test_they_are_a_remedy_where_a_threshold_withholds_much():
     assert "of 4 rows; ggeur.privacy.secure_sums; or training on all rows" in note
 
 
-@pytest.mark.slow
 def test_sums_say_at_their_start_that_one_client_can_spoil_them(config):
     going = Run(config(*private_words.SUMS, *OTHERS))
     said = SumsExchange.UNSCREENED

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import examples
 from foreign_text import ORDINARY, WORST, foreign, hidden_in
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from written_runs import made
@@ -43,7 +44,7 @@ from federatedscope_ggeur.reporting.tables import csv_text
 
 pytestmark = pytest.mark.slow
 
-SOME = settings(max_examples=30)
+SOME = examples(30)
 PLAIN = ("a", "b", "c")
 three_names = st.lists(foreign, min_size=3, max_size=3, unique_by=printable)
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")

@@ -121,7 +121,6 @@ def files(encoding) -> list:
     return sorted(Path(encoding.cache).glob("text-*.safetensors"))
 
 
-@pytest.mark.slow
 def test_the_file_holds_what_the_features_are_of(encoding, tower):
     made = load_text(NAMES, CACHED_TEMPLATES, encoding)
     assert made.prompts == 6
@@ -139,7 +138,6 @@ def test_the_file_holds_what_the_features_are_of(encoding, tower):
     assert key == header["key"] == made.found.key
 
 
-@pytest.mark.slow
 def test_the_image_encoders_identity_is_the_key(encoding, loaded):
     made = load_text(NAMES, CACHED_TEMPLATES, encoding, loaded[1].identity)
     assert load_text(NAMES, CACHED_TEMPLATES, encoding).found.key == made.found.key
@@ -168,7 +166,6 @@ def test_without_weights_the_cache_is_enough(encoding, tmp_path, known):
         load_text(("cat",), CACHED_TEMPLATES, local, identity)
 
 
-@pytest.mark.slow
 def test_a_damaged_file_is_made_again(encoding, caplog):
     made = load_text(NAMES, CACHED_TEMPLATES, encoding)
     made.path.write_bytes(made.path.read_bytes()[:-9])

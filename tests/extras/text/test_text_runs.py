@@ -112,7 +112,6 @@ print(loaded)
     assert done.stdout.strip() == "[]", done.stderr
 
 
-@pytest.mark.slow
 def test_text_of_another_length_is_refused(config, embeddings_folder, tmp_path):
     (embeddings_folder / "text.npz").unlink()
     from pictures import add_text_clip

@@ -139,7 +139,6 @@ def test_states_of_an_earlier_run_are_not_taken(config_of, path):
     assert outcome(results) == outcome(run(own()))
 
 
-@pytest.mark.slow
 def test_more_rounds_may_follow(config, path, caplog):
     caplog.set_level("INFO")
     more = ("federate.total_round_num", 6)

@@ -57,7 +57,6 @@ class TestWithoutFaults:
             assert len(firsts) == 4
             assert all(part is firsts[0] for part in firsts)
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("server_evaluates", [True, False])
     def test_the_bytes_counted_are_those_sent(self, server_evaluates):
         carried = carrier(FedMix(0.1), plan={"server_evaluates": server_evaluates})

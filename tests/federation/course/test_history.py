@@ -8,7 +8,8 @@ import pytest
 import torch
 from by_bytes import SGD, make_rows
 from carrier import carrier, lost
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load
 
@@ -136,7 +137,7 @@ NAMES = st.sampled_from(["art", "", "a b", "\u00e9\n", "\U0001f40e"])
 SHARES = st.dictionaries(NAMES, st.floats(0, 1), max_size=5)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     head=st.sampled_from(["trained", "calibrated", "closed_form"]),
     by=st.sampled_from([None, "leave_one_out", "validation", "start"]),

@@ -67,7 +67,6 @@ def finish_half(config, tmp_path):
     finished(config(*NAMED, *place, "federate.total_round_num", "1"))
 
 
-@pytest.mark.slow
 def test_a_run_that_goes_on_has_what_was_answered(config, tmp_path):
     whole = finished(config(*NAMED))
     finish_half(config, tmp_path)

@@ -98,7 +98,6 @@ TENSORS = st.tuples(
 ).map(lambda made: torch.arange(math.prod(made[1])).reshape(made[1]).to(made[0]))
 
 
-@pytest.mark.slow
 @given(
     st.dictionaries(st.text(min_size=1), TENSORS, max_size=5),
     st.dictionaries(st.text(), st.integers() | st.text()),

@@ -9,7 +9,8 @@ import closed_form_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from solving import refuse, stats
 
@@ -65,8 +66,7 @@ CHOSEN = [CLOSED_FORMS[k]() for k in ASKING if CLOSED_FORMS[k].partition_free] +
 ]
 
 
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(federations())
 def test_every_partition_gives_the_head_of_the_pooled_rows(drawn):
     rows, labels, owner, clients, num_classes = drawn

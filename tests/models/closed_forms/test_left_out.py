@@ -6,7 +6,8 @@ import left_out_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from examples import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from solving import stats
 
@@ -125,9 +126,8 @@ def close(found, wanted, strength=None):
         )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMS)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(federation=federations())
 def test_equals_refitting_without_the_row(kind, federation):
     chosen, head = FORMS[kind]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from solving import stats
 
@@ -108,8 +108,6 @@ def mean_loss(logits, labels, t):
     return float(torch.nn.functional.cross_entropy(logits / t, labels))
 
 
-@pytest.mark.slow
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.floats(0.02, 50.0))
 def test_the_best_is_never_worse_than_one_and_near_the_true_minimum(seed, size):
     generator = torch.Generator().manual_seed(seed)

@@ -4,7 +4,8 @@ import left_out_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.geometry import Statistics
@@ -52,9 +53,8 @@ def rows_of(rows, labels, weights):
     return ScoredRows(*held, 1, 0, inside, torch.from_numpy(weights).double())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", HEADS)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(data=weighted())
 def test_equals_refitting_without_all_copies_of_the_row(kind, data):
     rows, labels, times, _ = data

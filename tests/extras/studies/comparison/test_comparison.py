@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from examples import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 from written_runs import made, noisy, write
@@ -303,7 +304,6 @@ def by_seed(values):
     return dict(enumerate(values))
 
 
-@pytest.mark.slow
 @given(st.lists(SCORES, min_size=2, max_size=20))
 def test_mean_deviation_and_interval_are_scipys(values):
     spread = Spread.of(values)
@@ -326,7 +326,7 @@ def test_of_none_one_and_equal_numbers():
     assert Spread.of([0.5, 0.5]).low is None
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(TABLES)
 def test_a_table_is_tested_as_scipy_does(table):
     base, *others = table

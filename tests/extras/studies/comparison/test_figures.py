@@ -135,7 +135,6 @@ def test_a_picture_is_as_wide_as_its_columns(drawn, width):
     assert b"<image" not in render(drawn[width][0], "svg")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_panels_stand_above_the_legend(drawn, width):
     figure = drawn[width][0].figure
@@ -157,7 +156,6 @@ def test_rows_of_a_panel_are_told_apart_without_colour():
     assert len(whole) == 28
 
 
-@pytest.mark.slow
 def test_each_combination_of_other_axes_has_a_panel(drawn):
     convergence, sent = drawn["two"]
     shown = [axes for axes in convergence.figure.axes if axes.get_visible()]
@@ -196,7 +194,6 @@ def test_pairs_of_methods_stay_in_one_panel():
         assert all(len(group) % 2 == 0 for group in groups[:-1])
 
 
-@pytest.mark.slow
 def test_nothing_to_draw_is_no_picture(tmp_path):
     """Unevaluated rounds, and clients that send nothing."""
     results = made([{"x": 0.5}], 1)
@@ -227,7 +224,6 @@ def test_drawing_leaves_matplotlib_as_it_was(study_folder):
     assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.slow
 def test_unknown_widths_and_formats_are_refused(study_folder, drawn):
     with pytest.raises(ConfigError, match=r"the width must be one of .*, got 'three'"):
         figures(Comparison.of(study_folder), "three")

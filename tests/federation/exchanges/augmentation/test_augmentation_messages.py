@@ -228,7 +228,6 @@ def geometry_of(config, *settings):
     return augmentation.make_geometry(), results, going
 
 
-@pytest.mark.slow
 def test_one_shape_takes_fewer_bytes_down_and_as_many_up(config):
     geometry, pooled, _ = geometry_of(config, *POOLED)
     shapes = list(geometry.shapes.values())

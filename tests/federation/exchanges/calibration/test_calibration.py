@@ -188,7 +188,6 @@ def test_rounds_are_those_without_and_only_the_last_layer_changes(config, model)
     assert "calibrated ccvr" in results_table(results)
 
 
-@pytest.mark.slow
 def test_a_linear_head_reuses_the_statistics_of_round_0(config):
     asked = run(config("ggeur.steps", [], *CCVR))
     reused = run(config("ggeur.steps", [1, 2], *CCVR))
@@ -206,7 +205,6 @@ def test_it_helps_where_labels_are_skewed(config):
     assert results.calibrated.avg > results.rounds[-1].avg
 
 
-@pytest.mark.slow
 def test_without_any_statistics_the_trained_head_is_left(config):
     settings = [*CCVR, "ggeur.steps", [], "ggeur.privacy.min_samples", 10000]
     following = Run(config(*settings))

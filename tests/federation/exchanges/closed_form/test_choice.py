@@ -71,7 +71,6 @@ def hits_by_hand(carried, form):
     return hits.tolist(), rows
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "min_samples"), [("lda", 1), ("mixture", 6), ("ridge", 6)]
 )

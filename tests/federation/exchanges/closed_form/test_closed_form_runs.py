@@ -187,7 +187,6 @@ def test_what_is_scored_is_what_predicts(config, kind, standardize):
     assert results.final.accuracy == plain.final.accuracy
 
 
-@pytest.mark.slow
 def test_the_folder_has_a_head_for_each_client(config, tmp_path):
     going, results = finished(config, *OWN)
     history = going.history

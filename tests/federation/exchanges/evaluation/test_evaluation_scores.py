@@ -384,7 +384,6 @@ def test_validation_rows_are_scored_and_not_trained_on(config):
         assert one[f"val_{name}"] == pytest.approx(wanted, rel=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "patience", "delta", "mode", "lr", "by_server"),
     [

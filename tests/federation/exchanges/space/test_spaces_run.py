@@ -186,7 +186,6 @@ def test_shapes_in_the_space_are_those_of_rows_in_it(config):
         torch.testing.assert_close(here.T @ here, there.T @ there, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", [[*PLAIN, *MLP], GGEUR], ids=str)
 def test_a_client_by_itself_has_a_space_of_its_own_unless_statistics_travel(
     config, settings
@@ -231,7 +230,6 @@ def test_training_starts_at_the_closed_form_of_raw_embeddings(config, kind, form
     assert not torch.equal(folded, heads[0])
 
 
-@pytest.mark.slow
 def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
     assert default_config().ggeur.space == STANDARD
     first = {
@@ -248,7 +246,6 @@ def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
         assert ggeur.space == (STANDARD if at_default else "raw")
 
 
-@pytest.mark.slow
 def test_rows_of_validation_and_test_do_not_enter_the_space(config):
     settings = ["data.splits", "[0.6, 0.2, 0.2]", "ggeur.space", STANDARD]
     data = load_federated_data(config(*settings))

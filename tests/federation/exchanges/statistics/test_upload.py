@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import MessageError
@@ -86,8 +87,7 @@ def filled(name, value):
     return put(name, lambda tensor: torch.full_like(tensor, value))
 
 
-@pytest.mark.slow
-@settings(max_examples=80)
+@examples(80)
 @given(SIZES, st.sampled_from(WHOLE), st.floats(-30, 10))
 def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
     """Also where float32 cannot hold the squares of them."""
@@ -105,8 +105,7 @@ def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
         assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
 
 
-@pytest.mark.slow
-@settings(max_examples=80)
+@examples(80)
 @given(SIZES, st.sampled_from(PACKED), st.sampled_from([1e-20, 1.0, 1e6]))
 def test_what_arrives_is_what_was_restored_to_the_bit(sizes, form, scale):
     before = upload(statistics(sizes, scale), form)
@@ -231,7 +230,6 @@ def test_exact_covariances_may_not_be_indefinite_at_all():
         assert "must be positive semi-definite" in str(error)
 
 
-@pytest.mark.slow
 def test_packed_numbers_that_unpack_to_another_size_are_refused():
     def packed(size):
         coder = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -348,7 +346,6 @@ def test_which_rows_totals_are_of(sizes, alone, beside):
     assert allowed_rows(sizes, 5, after_statistics=True) == beside
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6),
     min_samples=st.integers(1, 8),
@@ -368,7 +365,6 @@ def test_no_difference_of_sums_is_over_fewer_rows_than_the_threshold(
     assert beside == rest
 
 
-@settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=5))
 def test_without_a_threshold_totals_are_of_all_rows(sizes):
     assert len(allowed_rows(sizes, 1, after_statistics=False)) == sum(sizes)

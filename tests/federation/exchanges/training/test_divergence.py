@@ -66,7 +66,6 @@ def test_better_than_guessing_is_no_divergence(first, last):
     assert watch(first, last, start=first).found is None
 
 
-@pytest.mark.slow
 @given(losses=st.lists(st.floats(0.5 * GUESSING, 5 * GUESSING), min_size=1))
 def test_losses_that_stay_near_each_other_are_none_either(losses):
     assert watch(*losses).found is None
@@ -122,7 +121,6 @@ def test_it_is_said_once_with_client_round_and_rate(caplog):
     assert "lower train.optimizer.lr or set grad.grad_clip" in line
 
 
-@pytest.mark.slow
 @given(
     losses=st.lists(st.floats(0.1, 1e5), min_size=1, max_size=8), at=st.integers(0, 8)
 )
@@ -215,7 +213,8 @@ def test_a_rate_far_too_high_is_named_in_the_log_the_results_and_the_table(
 @pytest.mark.parametrize(
     "settings",
     [
-        *(pytest.param(words(n), marks=pytest.mark.slow) for n in ("moon", "fedopt")),
+        words("moon"),
+        words("fedopt"),
         ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"],
         ["ggeur.calibrate", "ccvr"],
         ["train.optimizer.lr", 1],

@@ -4,8 +4,9 @@ from itertools import cycle, islice
 
 import pytest
 import torch
+from examples import examples
 from federations import OPTIMIZERS, PLAIN_MODELS, train_plainly
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -116,8 +117,7 @@ def test_a_fit_leaves_alone_what_the_model_was_bound_to(model):
     assert torch.equal(other, start + 1)
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(
     *(st.integers(0, 130), st.integers(1, 40), st.sampled_from(["epoch", "batch"])),
     *(st.integers(1, 11), st.booleans()),

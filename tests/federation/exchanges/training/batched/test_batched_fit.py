@@ -9,8 +9,9 @@ import pytest
 import torch
 from by_bytes import CLASSES, DIM, SGD, Federation, make_client_data, make_rows
 from every_method import ADDED, FEDERATED
+from examples import examples
 from federations import LOCAL, MODELS, OPTIMIZERS
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from own_process import python
 
@@ -255,9 +256,7 @@ def test_which_methods_have_a_batched_form():
     assert {"fedsam", "moon", "fedntd", "fedproto", "local"} <= set(BATCHED)
 
 
-@pytest.mark.parametrize(
-    "model", ["mlp", pytest.param("linear", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("model", ["mlp", "linear"])
 @pytest.mark.parametrize("name", BATCHED)
 def test_every_batched_method_agrees(name, model):
     assert_agree(BATCHED[name], 2, model=MODELS[model], training=LOCAL)
@@ -273,7 +272,6 @@ def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
     assert_agree(BATCHED[name], model=MODELS[model], training=training, device=device)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BATCHED)
 def test_every_batched_method_agrees_with_another_optimizer(name):
     chosen = OPTIMIZERS["amsgrad"]
@@ -296,7 +294,7 @@ def test_every_optimizer_agrees(optimizer):
     drop_last=st.booleans(),
     clip=st.sampled_from([-1.0, 0.5]),
 )
-@settings(deadline=None, max_examples=20)
+@examples(20)
 def test_sizes_batches_and_epochs(sizes, batch, epochs, by_batches, drop_last, clip):
     assume(not drop_last or max(sizes) >= batch)
     kind = "batch" if by_batches else "epoch"
