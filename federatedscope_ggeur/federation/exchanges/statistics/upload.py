@@ -237,7 +237,8 @@ def _scatter_tensors(statistics: Statistics, dtype: torch.dtype) -> dict[str, Te
     held, by_class = statistics, statistics.content == "class"
     upper = torch.triu_indices(held.dim, held.dim)
     factors, triangles, ranks = [torch.zeros(0, held.dim, dtype=dtype)], [], []
-    for c in held.classes if by_class else [None] * bool(held.classes):
+    together: list[int | None] = [None] * bool(held.classes)
+    for c in held.classes if by_class else together:
         squares = None
         if not held.factor_is_smaller(c):
             squares = held.scatter() if c is None else held.covariance(c)
