@@ -176,6 +176,7 @@ def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
     assert not foreign.imported()
 
 
+@pytest.mark.slow
 class TestInPython:
     def test_settings_in_a_dict_import_nothing(self, foreign):
         results = Results.from_json((foreign.folder / "results.json").read_text())
@@ -213,6 +214,7 @@ def mine(foreign) -> Foreign:
     return foreign
 
 
+@pytest.mark.slow
 class TestPlacesOutside:
     """Data, weights and caches that a results file names are the user's to allow."""
 

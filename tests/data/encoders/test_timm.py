@@ -20,6 +20,7 @@ CPU = torch.device("cpu")
 SETTINGS = EncoderSettings("timm", "test_vit", "none")
 
 
+@pytest.mark.slow
 def test_features_are_the_pooled_ones_of_the_weights(tmp_path):
     torch.manual_seed(5)
     model = timm.create_model("test_vit").eval()
@@ -40,6 +41,7 @@ def test_features_are_the_pooled_ones_of_the_weights(tmp_path):
     assert found.shape == (1, encoder.dim)
 
 
+@pytest.mark.slow
 def test_everything_that_changes_features_changes_the_identity(tmp_path):
     file = tmp_path / "weights.pt"
     torch.save(timm.create_model("test_vit").state_dict(), file)

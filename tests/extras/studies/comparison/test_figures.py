@@ -135,6 +135,7 @@ def test_a_picture_is_as_wide_as_its_columns(drawn, width):
     assert b"<image" not in render(drawn[width][0], "svg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_panels_stand_above_the_legend(drawn, width):
     figure = drawn[width][0].figure
