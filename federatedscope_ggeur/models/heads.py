@@ -195,10 +195,12 @@ class MLPGradient:
         back = aten.threshold_backward(back, hidden, 0)
         of_first = back.t() @ features, back.sum(0)
         of_last = residual.t() @ units, residual.sum(0)
-        if self._beta:
-            self._into.mul_(self._beta)
+        self._into.mul_(self._beta)
         for part, gradient in zip(self._parts, (*of_first, *of_last)):
-            part.add_(gradient) if self._beta else part.copy_(gradient)
+            if self._beta:
+                part.add_(gradient)
+            else:  # whatever was there, NaN as well
+                part.copy_(gradient)
 
 
 class MixtureHead(Model):

@@ -261,6 +261,21 @@ def test_torch_data_sets_are_embedded_through_the_cache(tmp_path, form):
     assert found.final.avg > 0.9
 
 
+def test_an_image_is_read_to_be_named_and_to_be_embedded(tmp_path):
+    class Counted(Pictures):
+        read = 0
+
+        def __getitem__(self, row):
+            self.read += 1
+            return super().__getitem__(row)
+
+    held = Counted(6, 0)
+    FederatedData.from_torch(
+        {"north": held}, "pixels", cache=str(tmp_path), device="cpu"
+    )
+    assert held.read == 2 * len(held)
+
+
 def test_what_is_no_such_data_set_is_named(tmp_path):
     more = {"cache": str(tmp_path), "device": "cpu"}
     with pytest.raises(ConfigError, match="must hold a data set"):
