@@ -200,6 +200,7 @@ class TestInPython:
         assert not foreign.imported()
 
 
+@pytest.mark.slow
 def test_named_on_the_command_line_it_is_loaded(foreign, capsys):
     words = words_of("predict", foreign)
     assert main([*words, "--plugins", NAME]) == 0, capsys.readouterr().err

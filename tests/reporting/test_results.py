@@ -348,6 +348,7 @@ HOSTILE = st.one_of(
 )
 
 
+@pytest.mark.slow
 @examples(150, suppress_health_check=[*HealthCheck])
 @given(path=st.sampled_from(sorted(steps_of(CONTENT), key=str)), value=HOSTILE)
 def test_whatever_stands_there_compare_ends_in_words(path, value, tmp_path, capsys):
