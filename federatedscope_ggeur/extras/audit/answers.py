@@ -28,9 +28,9 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 
 from .base import Attack, AttackResult, Clock, Report, Transcript, Truth
+from .head_updates import a4, a5
 from .known_rows import a1, a1b, a2, a3, a8, a10
 from .liar import a11
-from .released import a4, a5
 from .subtractions import a9, s1, s2, s3, s4
 from .told_numbers import a6, a7, a12
 

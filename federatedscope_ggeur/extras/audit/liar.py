@@ -1,9 +1,4 @@
-"""A client that follows the protocol of secure sums, but lies about its rows.
-
-Only audits of runs with secure sums import this module, since that extra may not be
-there.
-
-A11: one client that lies in the secure sums.
+"""A11: one client that lies in the secure sums.
 
 The min-count threshold applies to the sum, and each client itself reports that it owns
 nearly all rows of a class. A liar claims rows that it does not have, and denies that it
@@ -17,20 +12,11 @@ Masks hide the lie. Signed keys do not help, because the liar is a member.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from federatedscope_ggeur.extras.secure_sums.participant import Participant
-from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
-from federatedscope_ggeur.extras.secure_sums.vectors import (
-    ClientRows,
-    Named,
-    encode,
-    svec,
-)
 
 from .base import (
     LYING,
@@ -45,54 +31,8 @@ from .base import (
 )
 from .subtractions import Owner, by_covariance, by_means
 
-
-@dataclass(frozen=True)
-class _Claimed:
-    """The vectors of a lying client, from its own rows and invented rows.
-
-    It replaces `ClientRows`. The liar always denies that it owns nearly all rows of a
-    class, or of all classes.
-    """
-
-    rows: ClientRows
-    claim: Claim
-
-    @property
-    def features(self) -> Tensor:
-        return self.rows.features
-
-    @property
-    def labels(self) -> Tensor:
-        return self.rows.labels
-
-    @property
-    def fits(self) -> bool:
-        return True
-
-    def counts(self) -> np.ndarray:
-        return self.rows.counts() + self.claim.rows.numpy().view(np.uint64)
-
-    def means(self, named: Named) -> np.ndarray:
-        told = self.rows.means(named)
-        told[-(len(named.classes) + 1) :] = 0
-        return told
-
-    def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
-        o, claim = origin.double(), self.claim
-        rows = int(claim.rows[list(named.classes)].sum())
-        about = claim.scatter * torch.eye(len(o)).double() + rows * torch.outer(o, o)
-        more = encode(svec(about.numpy()), self.rows.settings.fraction_bits)
-        return self.rows.pooled(named, origin) + more
-
-
-def lying(
-    number: int, features: Tensor, labels: Tensor, settings: SumSettings, claim: Claim
-) -> Participant:
-    """Make a client that follows the protocol but lies about its rows."""
-    liar = Participant(number, features, labels, settings)
-    rows = _Claimed(ClientRows(features, labels, settings), claim)
-    liar._rows = rows  # type: ignore[assignment]
-    return liar
+if TYPE_CHECKING:  # the extra may not be there
+    from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 
 
 def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:

@@ -71,7 +71,7 @@ def _lied(run: Run) -> Lied | None:
     from federatedscope_ggeur.extras.secure_sums.exchange import SumsClient
     from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 
-    from .liar import lying
+    from .lying import lying
 
     sums = run.settings.role.of(SumSettings)
     claim = a_claim(truth_of(run), sums)

@@ -18,6 +18,7 @@ from federatedscope_ggeur.extras.audit.base import (
     hit_rate,
     more_than_chance,
 )
+from federatedscope_ggeur.extras.audit.head_updates import a4, a5, guesses
 from federatedscope_ggeur.extras.audit.known_rows import (
     a1,
     a1b,
@@ -28,7 +29,6 @@ from federatedscope_ggeur.extras.audit.known_rows import (
     by_norms,
     by_vertices,
 )
-from federatedscope_ggeur.extras.audit.released import a4, a5, guesses
 from federatedscope_ggeur.extras.audit.told_numbers import a6, a7
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,

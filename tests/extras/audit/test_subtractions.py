@@ -17,7 +17,8 @@ from sklearn.covariance import ledoit_wolf as other_ledoit_wolf
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.extras.audit.base import Claim, Clock, Lied
-from federatedscope_ggeur.extras.audit.liar import a11, a_claim, lying, spoken_of
+from federatedscope_ggeur.extras.audit.liar import a11, a_claim, spoken_of
+from federatedscope_ggeur.extras.audit.lying import lying
 from federatedscope_ggeur.extras.audit.subtractions import (
     a9,
     ledoit_wolf,

@@ -22,9 +22,9 @@ from federatedscope_ggeur.extras.audit.base import (
     Truth,
 )
 from federatedscope_ggeur.extras.audit.canaries import canaries
+from federatedscope_ggeur.extras.audit.head_updates import a4, a5
 from federatedscope_ggeur.extras.audit.known_rows import a10
 from federatedscope_ggeur.extras.audit.liar import a11
-from federatedscope_ggeur.extras.audit.released import a4, a5
 from federatedscope_ggeur.extras.audit.told_numbers import a7
 from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
 from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
