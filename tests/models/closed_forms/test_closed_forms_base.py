@@ -175,6 +175,14 @@ class TestSettings:
         assert build_closed_form("lda", unset).shrinkage is None
 
 
+@pytest.mark.parametrize(("name", "refused"), [("lda", []), ("mixture", ["init"])])
+def test_training_starts_from_a_linear_head_alone(name, refused):
+    run = {"closed_form": name, "init": "closed_form", "mlp_hidden_dim": 0}
+    objections = CLOSED_FORMS[name].objections(run)
+    found = [field for one in objections for field, _ in one.problems(run)]
+    assert found == refused
+
+
 def test_one_of_your_own(monkeypatch):
     monkeypatch.setattr(CLOSED_FORMS, "_parts", dict(CLOSED_FORMS))
 
