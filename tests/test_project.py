@@ -162,27 +162,25 @@ def test_no_import_leads_from_the_core_into_an_extra():
                 assert extra_of(parts) in allowed, f"{file} must not import {name}"
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, manifest in manifests().items() if manifest.uses]
-)
-def test_what_an_extra_only_uses_is_imported_when_it_is_there(name):
+def test_what_an_extra_only_uses_is_imported_when_it_is_there():
     """Modules that import it at their top are imported in functions alone."""
-    (room,) = (r for r in ("extras", "engines") if (PACKAGE / r / name).is_dir())
-    tops = {
-        module_of(file): set(imports(parsed(file).body))
-        for file in (PACKAGE / room / name).rglob("*.py")
-    }
-    used = {f"{PACKAGE.name}.extras.{other}" for other in manifests()[name].uses}
-    apart = {
-        module
-        for module, names in tops.items()
-        if any(one.startswith(f"{other}.") for one in names for other in used)
-    }
-    assert apart
-    for module in tops.keys() - apart:
-        found = {n for n in tops[module] if {n, n.rpartition(".")[0]} & apart}
-        assert not found, module
-    assert not apart & COMMANDS
+    for name, manifest in manifests().items():
+        tops = {
+            module_of(file): set(imports(parsed(file).body))
+            for room in ("extras", "engines")
+            for file in (PACKAGE / room / name).rglob("*.py")
+        }
+        used = tuple(f"{PACKAGE.name}.extras.{other}." for other in manifest.uses)
+        apart = {
+            module
+            for module, names in tops.items()
+            if any(one.startswith(used) for one in names)
+        }
+        assert bool(apart) == bool(used)
+        assert not apart & COMMANDS
+        for module in tops.keys() - apart:
+            found = {n for n in tops[module] if {n, n.rpartition(".")[0]} & apart}
+            assert not found, module
 
 
 def test_the_core_spells_no_setting_of_an_extra():
