@@ -175,7 +175,7 @@ class MLPGradient:
     """
 
     def __init__(self, head: MLPHead, into: Tensor, beta: float):
-        self._dropout, self._into, self._beta = head.dropout, into, beta
+        self._dropout, self._beta = head.dropout, beta
         self._weights = [parameter.data for parameter in head.parameters()]
         self._parts = split_vector(head, into)
 
@@ -195,10 +195,9 @@ class MLPGradient:
         back = aten.threshold_backward(back, hidden, 0)
         of_first = back.t() @ features, back.sum(0)
         of_last = residual.t() @ units, residual.sum(0)
-        self._into.mul_(self._beta)
         for part, gradient in zip(self._parts, (*of_first, *of_last)):
             if self._beta:
-                part.add_(gradient)
+                part.mul_(self._beta).add_(gradient)
             else:  # whatever was there, NaN as well
                 part.copy_(gradient)
 
