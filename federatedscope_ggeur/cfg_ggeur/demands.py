@@ -15,6 +15,8 @@ from federatedscope_ggeur.methods import METHODS
 from .fs_keys import FIXED, HONOURED
 from .keys import FS_FIELDS, all_keys, extra_keys, field_of, get_key
 
+_FS_DEFAULTS = {key.name: key.default for key in HONOURED + FIXED}
+
 
 def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     """The facts of a run with `cfg`; a key in `wrong` counts as its default."""
@@ -68,10 +70,10 @@ def listed_transforms(cfg) -> list:
 def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
     """Yield field, value and default of each setting that lower packages know."""
     for key in all_keys():
-        yield field_of(key), key.read(get_key(cfg.ggeur, key.name)), key.usual
-    defaults = {key.name: key.default for key in HONOURED + FIXED}
+        value, usual = get_key(cfg.ggeur, key.name), key.usual
+        yield field_of(key), usual if value is key.default else key.read(value), usual
     for field, name in FS_FIELDS.items():
-        yield field, get_key(cfg, name), defaults[name]
+        yield field, get_key(cfg, name), _FS_DEFAULTS[name]
 
 
 def other_model_of(cfg) -> models.OtherModel | None:

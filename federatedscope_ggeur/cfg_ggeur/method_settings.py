@@ -128,8 +128,11 @@ def settle_switches(cfg) -> None:
             cfg[switch].use = True
 
 
-def agreed_settings(cfg) -> dict[str, str]:
-    """The settings in `cfg` that must be the same in every process, as texts by key."""
+def agreed_settings(cfg, run: Demands | None = None) -> dict[str, str]:
+    """The settings in `cfg` that must be the same in every process, as texts by key.
+
+    `run` has the facts of a run with `cfg`, if somebody has worked them out.
+    """
     shared = [key.name for key in all_keys() if key.shared]
     used = preparing(cfg)
     for extra in manifests().values():
@@ -137,7 +140,7 @@ def agreed_settings(cfg) -> dict[str, str]:
             shared = [name for name in shared if name not in extra.own_names]
     names = ["seed", *(f"ggeur.{name}" for name in shared)]
     settings = {name: get_key(cfg, name) for name in names}
-    run = demands_of(cfg)
+    run = run or demands_of(cfg)
     for room in due_exchanges(run):
         settings.update((setting(name), v) for name, v in room.agreed(run).items())
     for part in parts_in_use(cfg):

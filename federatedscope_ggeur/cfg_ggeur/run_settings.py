@@ -197,8 +197,9 @@ def run_settings(
         How the rows were given.
     """
     ggeur, demands = cfg.ggeur, demands_of(cfg)
-    training, agreed = training_settings(cfg), agreed_settings(cfg)
-    model, scored = model_settings(cfg, prepared), scored_settings(cfg, prepared)
+    training, agreed = training_settings(cfg), agreed_settings(cfg, demands)
+    model = model_settings(cfg, prepared)
+    scored = scored_settings(cfg, model)
     task = federation.Task(
         num_classes=num_classes,
         dim=dim,
@@ -231,7 +232,7 @@ def run_settings(
         demands,
         num_classes,
         dim,
-        expected_rows(cfg, class_names, encoder, given),
+        expected_rows(cfg, class_names, encoder, given, demands),
         agreed,
         plain_config(cfg),
     )
@@ -391,12 +392,11 @@ def model_settings(cfg, prepared: Prepared | None = None) -> ModelSettings:
     )
 
 
-def scored_settings(cfg, prepared: Prepared | None = None) -> ModelSettings:
+def scored_settings(cfg, trained: ModelSettings) -> ModelSettings:
     """The settings of the model that a run scores and leaves.
 
-    They can differ from the settings of the model that the run trains.
+    They can differ from those of the model that the run trains, `trained`.
     """
-    trained = model_settings(cfg, prepared)
     if trained.other is not None:
         trained = replace(trained, other=trained.other.as_left())
     starts = trained.starts and not keeps_best(cfg.ggeur)

@@ -89,18 +89,23 @@ def _brought_by(run: Demands) -> str:
 
 
 def expected_rows(
-    cfg, class_names: Sequence[str], encoder: str, given: Given
+    cfg,
+    class_names: Sequence[str],
+    encoder: str,
+    given: Given,
+    run: Demands | None = None,
 ) -> Expected:
     """What the head of a run with `cfg` expects of rows.
 
     `encoder` is the name of the encoder in the run's results. It states how many
     dimensions rows had before a projection. `given` is what is known of the run's own
-    rows; with noise nothing exact of them stays in it.
+    rows; with noise nothing exact of them stays in it. `run` has the facts of the run,
+    if somebody has worked them out.
     """
     how, unit = named_transform(listed_transforms(cfg)), given.unit_length
     width = given.dim or rows_before(encoder)
     if cfg.ggeur.use:
-        run = demands_of(cfg)
+        run = run or demands_of(cfg)
         how = _brought_by(run) if how == NO_TRANSFORM else how
         unit = None if run.noisy else unit
     if how == NO_TRANSFORM:  # rows of a run whose extra is gone are prepared as then

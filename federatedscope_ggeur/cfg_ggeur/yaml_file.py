@@ -137,8 +137,8 @@ def to_plain(cfg: Mapping) -> dict:
 
 def plain_config(cfg) -> dict:
     """Convert a config as `to_plain` does, without the entries that FS adds to it."""
-    plain = cfg.clone()
-    plain.defrost()
-    if hasattr(plain, "clear_aux_info"):
-        plain.clear_aux_info()
-    return to_plain(plain)
+    if hasattr(cfg, "clear_aux_info"):
+        cfg = cfg.clone()
+        cfg.defrost()
+        cfg.clear_aux_info()
+    return to_plain(cfg)

@@ -20,7 +20,6 @@ import numpy as np
 from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur import run_settings
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
-from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes, load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
@@ -241,7 +240,8 @@ class Run:
         is_noisy = self.settings.demands.noisy
         # With noise, nothing exact of the rows is said or kept.
         self._faults = [] if is_noisy else self.data.faults()
-        begun = _begun(cfg, self.data, [*self._faults, *self.notes])
+        notes = [*self._faults, *self.notes]
+        begun = _begun(cfg, self.data, is_noisy, notes)
         if not is_noisy:
             capture.data = reporting.DataFingerprint(*fingerprint(self.data))
         capture.gpu = run_settings.gpu_name(self.settings.role.training.device)
@@ -494,7 +494,9 @@ def _row_counts(train: int, val: int, test: int) -> str:
     return ", ".join([f"{first[0]} rows {first[1]}", *(f"{n} {u}" for n, u in others)])
 
 
-def _begun(cfg, data: FederatedData, notes: list[str]) -> reporting.Results:
+def _begun(
+    cfg, data: FederatedData, is_noisy: bool, notes: list[str]
+) -> reporting.Results:
     unseen = [domain.name for domain in data.unseen]
     return reporting.Results.begun(
         notes=notes,
@@ -505,14 +507,14 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> reporting.Results:
         seed=cfg.seed,
         domains=[*data.domains, *unseen],
         unseen_domains=unseen,
-        clients=_client_infos(cfg, data),
+        clients=_client_infos(data, is_noisy),
         **known_of_rows(cfg, data),
     )
 
 
-def _client_infos(cfg, data: FederatedData) -> list[reporting.ClientInfo]:
+def _client_infos(data: FederatedData, is_noisy: bool) -> list[reporting.ClientInfo]:
     held = held_lazily(data.clients)
-    if demands_of(cfg).noisy:  # exact numbers of rows stay out of results
+    if is_noisy:  # exact numbers of rows stay out of results
         return [
             reporting.ClientInfo(client.number, client.domain, None, None)
             for client in held

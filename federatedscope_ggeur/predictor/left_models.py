@@ -14,7 +14,7 @@ from torch import Tensor
 
 from federatedscope_ggeur import models, reporting
 from federatedscope_ggeur.cfg_ggeur.foreign import config_left
-from federatedscope_ggeur.cfg_ggeur.run_settings import scored_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import model_settings, scored_settings
 from federatedscope_ggeur.cfg_ggeur.transform import expected_rows
 from federatedscope_ggeur.data import Expected, Given, transform_rows
 from federatedscope_ggeur.data.rows import NOT_KNOWN
@@ -75,7 +75,8 @@ class LeftModels:
         DataError
             The global model does not fit the run's settings.
         """
-        settings = scored_settings(config_left(self.results))
+        cfg = config_left(self.results)
+        settings = scored_settings(cfg, model_settings(cfg))
         model = models.build_model(dim, len(self.results.class_names), settings)
         if self._head is not None:
             try:

@@ -88,7 +88,10 @@ def slow_but(names, fast):
 
 #: In which an order, or a stop, would show first.
 ORDERED = ("ggeur", "scaffold", "own heads")
-STOPPED = ("ggeur", "alone", "standard", "a linear start", "stopped early", "fedgen")
+STOPPED = (
+    "ggeur", "alone", "standard", "a linear start", "calibrated, linear",
+    "stopped early", "fedgen",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

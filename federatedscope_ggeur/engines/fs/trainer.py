@@ -153,8 +153,6 @@ class GGEURTrainer(BaseTrainer):
         load_vector(self.model, params)
 
     def take_head(self, params: torch.Tensor) -> None:
-        """Load the final head, a flat vector [P], into `model`."""
-        task = self.client.task
-        if task.scored is not None:  # another kind of model is left
-            self.model = task.build_scored(self.client.model)
+        """Load the final head, a flat vector [P], into a `model` of its kind."""
+        self.model = self.client.task.build_scored(self.model)
         self.set_weights(params)
