@@ -285,7 +285,7 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("seed: &a {b: *a}\n", "contains itself"),
         (BOMB, "holds more than 10000 values"),
         ("a: " + "[" * 50 + "]" * 50, "more than 20 nested levels"),
-        ("a: " + "[" * 2_000, "nested too deeply"),
+        ("a: " + "[\n " * 2_000, "nested too deeply"),
         ("a: " + "1" * 2**20, "longer than 1 MiB"),
         ("a: [1,\nb: 2", "is not valid YAML: line 2: expected ',' or ']'"),
         ("a:\n\tb: 1", "is not valid YAML: line 2: found character"),
