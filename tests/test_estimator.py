@@ -571,3 +571,12 @@ def test_an_older_scikit_learn_is_named():
     done = python("-c", OLDER)
     assert done.stdout == "run\n"
     assert "FederatedClassifier needs scikit-learn 1.6 or newer" in done.stderr
+
+
+@pytest.mark.parametrize("seed", [7, np.int64(7)])
+def test_the_run_has_the_seed_that_was_given(seed):
+    x, y = np.eye(4)[[0, 1] * 6], [0, 1] * 6
+    made = FederatedClassifier("lda", random_state=seed).fit(x, y)
+    assert made.results_.seed == 7
+    drawn = FederatedClassifier("lda", random_state=np.random.RandomState(7)).fit(x, y)
+    assert drawn.results_.seed == np.random.RandomState(7).randint(2**31 - 1)

@@ -227,7 +227,7 @@ def test_text_is_no_array(tmp_path, end):
 def test_rows_that_were_of_length_1_should_be(caplog):
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     head = Expected(("1",), "", Given(dim=3, unit_length=True))
-    head.take(unit)
+    assert head.take(unit).dtype == torch.float32
     assert not caplog.text
     head.take(X)
     assert "the head was made from rows of length 1" in caplog.text

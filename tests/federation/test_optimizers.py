@@ -84,6 +84,15 @@ def test_fewer_steps_reach_as_far(own, wanted):
     assert settings.as_far(5, 5) == settings
 
 
+@pytest.mark.parametrize(
+    ("options", "made"), [({}, "FlatAdam"), ({"amsgrad": True}, "TorchOptimizer")]
+)
+def test_plain_adam_takes_torchs_fused_step(options, made):
+    vector = torch.zeros(SIZE)
+    optimizer = OptimizerSettings("Adam", 0.05, options).build(vector, vector.clone())
+    assert type(optimizer).__name__ == made
+
+
 def test_a_rate_of_zero_stays_zero():
     assert OptimizerSettings("SGD", 0.0).as_far(10, 1, 0.9).lr == 0
 

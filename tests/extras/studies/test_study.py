@@ -11,8 +11,10 @@ from study_on_disk import SHORT, StudyOnDisk
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.console import shown_on_console
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.extras.studies.command import StudyProgress
+from federatedscope_ggeur.extras.studies.jobs import Runner
 from federatedscope_ggeur.extras.studies.quickstart import STUDY
 from federatedscope_ggeur.extras.studies.running import StudyRun
 from federatedscope_ggeur.extras.studies.study_file import load_study
@@ -92,6 +94,13 @@ def test_runs_on_gpus_take_one_each(tmp_path, monkeypatch, gpus, said):
     study = StudyOnDisk(tmp_path, settings={**SHORT, "use_gpu": True}, seeds=[0])
     assert re.search(f"note: .*{said}", study.run())
     assert shared == [str(number) for number in range(gpus)]
+
+
+def test_a_run_that_fails_ends_with_its_own_error(tmp_path):
+    study = StudyOnDisk(tmp_path, settings={**SHORT, "train.optimizer.lr": 1e9})
+    job = StudyRun(load_study(study.file), study.out).jobs()[0]
+    with pytest.raises(GGEURError, match="diverged"):
+        Runner().do(job, lambda *told: None)
 
 
 # The command `quickstart`; tests/test_readme.py runs it as a user does.

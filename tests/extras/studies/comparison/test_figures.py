@@ -208,6 +208,12 @@ def test_nothing_to_draw_is_no_picture(tmp_path):
     assert names == ["convergence"]
 
 
+def test_seeds_without_a_scored_round_in_common_have_no_curve(tmp_path):
+    write(tmp_path / "1", made([{"x": 0.2}, {"x": None}], 1))
+    write(tmp_path / "2", made([{"x": None}, {"x": 0.4}], 2))
+    assert figures(Comparison.of(tmp_path)) == []
+
+
 @pytest.mark.slow
 def test_several_tables_have_pictures_of_their_own(tmp_path):
     write(tmp_path / "1", made(noisy(0.5, 1), 1))
