@@ -224,10 +224,16 @@ def test_text_is_no_array(tmp_path, end):
         Rows.of_file(tmp_path / f"rows.{end}")
 
 
+def test_rows_of_whole_numbers_are_floats_to_a_head_and_pixels_to_a_network():
+    rows, head = np.arange(6, dtype=np.uint8).reshape(2, 3), Expected(("1",))
+    assert head.take(rows).dtype == torch.float32
+    assert head.take(rows, pixels=True).dtype == torch.uint8
+
+
 def test_rows_that_were_of_length_1_should_be(caplog):
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     head = Expected(("1",), "", Given(dim=3, unit_length=True))
-    assert head.take(unit).dtype == torch.float32
+    head.take(unit)
     assert not caplog.text
     head.take(X)
     assert "the head was made from rows of length 1" in caplog.text
