@@ -237,7 +237,7 @@ _GPU_BEGINS, _GPU_ROUND = 1.5, 0.02
 
 
 def gpu_note(
-    steps: Sequence[int], rounds: int, flops: float, batched: bool, share: float = 1.0
+    steps: Sequence[int], rounds: int, flops: float, batched: bool, share: float
 ) -> str:
     """A note if heads are expected to train faster on one CPU thread than on a GPU.
 

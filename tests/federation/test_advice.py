@@ -142,16 +142,16 @@ class TestRate:
 
 
 def test_a_gpu_that_is_slower_is_told_with_both_times():
-    few = gpu_note([9] * 4, 20, 1e5, batched=True)
+    few = gpu_note([9] * 4, 20, 1e5, batched=True, share=1.0)
     assert "use_gpu" in few
     assert few.count(" s") >= 2
-    paper = {"flops": 4.0 * 64 * 512 * 100, "rounds": 100}
+    paper = {"flops": 4.0 * 64 * 512 * 100, "rounds": 100, "share": 1.0}
     assert gpu_note([31_250] * 10, batched=True, **paper) == ""
     assert gpu_note([31_250] * 10, batched=False, **paper) == ""
-    small = {"flops": 4.0 * 16 * 512 * 7, "rounds": 50}
+    small = {"flops": 4.0 * 16 * 512 * 7, "rounds": 50, "share": 1.0}
     assert gpu_note([4000] * 4, batched=True, **small) == ""
     assert gpu_note([4000] * 4, batched=False, **small)
-    assert gpu_note([], 20, 1e5, batched=True) == ""
+    assert gpu_note([], batched=True, **small) == ""
 
 
 # Who holds what: what is withheld, and the sizes of augmented sets beforehand.

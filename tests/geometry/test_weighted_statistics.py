@@ -64,6 +64,8 @@ def test_merged_parts_equal_the_formulas_and_can_be_removed(data):
     check(merged, rows, labels, weights)
     kept = holder != 1
     check(merged - parts[1], rows[kept], labels[kept], weights[kept])
+    bare = statistics(rows[~kept], labels[~kept])
+    check(parts[2] + bare + parts[0] - bare, rows[kept], labels[kept], weights[kept])
 
 
 @examples(20)

@@ -69,3 +69,9 @@ def test_steps_are_those_of_torch(betas):
         torchs.step()
         schedule.step()
         torch.testing.assert_close(vector, theirs.detach(), rtol=1e-10, atol=1e-12)
+
+
+def test_what_a_server_s_optimizer_does_not_take_is_named():
+    assert FedOpt.setting_problems({"type": "SGD", "lr": 1.0, "momentum": 0.9}) == []
+    ((name, problem),) = FedOpt.setting_problems({"type": "SGD", "betas": (0.9, 0.99)})
+    assert (name, "it takes type, lr, momentum" in problem) == ("betas", True)

@@ -195,6 +195,19 @@ def test_nothing_of_a_forgotten_client_is_left_in_any_file(
     assert [path.name for path in run.iterdir()] == ["config.yaml"]
 
 
+def test_a_client_joins_by_a_file_of_rows_and_says_how_its_labels_are_read(tmp_path):
+    names, (rows, labels) = ["1", "2", "0"], rows_of(1)
+    by_hand = new_book(tmp_path / "book", names=names)
+    by_hand.join(1, rows, labels, "here", how="positions")
+    new_book(tmp_path / "other", names=names)
+    np.savez(tmp_path / "rows.npz", features=rows, labels=labels)
+    words = ["update", "other", "--join", "1", "--rows", "rows.npz"]
+    words = [str(tmp_path / w) if w in ("other", "rows.npz") else w for w in words]
+    assert main([*words, "--domain", "here"]) == 1  # two ways, and they differ
+    assert main([*words, "--domain", "here", "--labels", "positions"]) == 0
+    assert head_bits(Federation.load(tmp_path / "other")) == head_bits(by_hand)
+
+
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from solving import refuse, stats
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, PluginError
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import (
     CLOSED_FORMS,
@@ -205,6 +205,26 @@ def test_one_of_your_own(monkeypatch):
     assert isinstance(built, LinearHead)
     with pytest.raises(ConfigError, match=r"toy\.slope: must be above 0"):
         Toy(slope=0)
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (None, "must return two things"),
+        (("a model", {}), "str"),
+        ((LinearHead(4, 4), []), "list"),
+    ],
+)
+def test_what_one_of_your_own_returns_is_checked(found, problem):
+    class Toy(ClosedForm):
+        name = "toy"
+
+        def work_out(self, seen):
+            return found
+
+    rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
+    with pytest.raises(PluginError, match=rf"work_out of .*'toy'(.|\n)*{problem}"):
+        Toy().solve(stats(rows, labels, 4))
 
 
 def test_one_that_was_removed_says_what_to_take_and_leaves_its_name_free(monkeypatch):
