@@ -54,10 +54,10 @@ RUNS = {
         "ggeur.closed_form", "auto", *START, "ggeur.keep", "average", *IID, *FIVE,
         "ggeur.privacy.min_samples", 3,
     ],
-    "a linear start": [*LDA, *START, *IID],
+    "a start": [*LDA, *START, *IID],
     "own heads": [*LDA, "ggeur.personal.head", "means"],
     "calibrated": [*CCVR, *MLP, *FIVE],
-    "calibrated, linear": CCVR,
+    "ccvr": CCVR,
     "validated": VALIDATED,
     "stopped early": [*VALIDATED, "early_stop.patience", 1, "early_stop.delta", 1e6],
     "fedgen": ["ggeur.augmentation", "fedgen", *FIVE, *PLAIN],
@@ -88,10 +88,7 @@ def slow_but(names, fast):
 
 #: In which an order, or a stop, would show first.
 ORDERED = ("ggeur", "scaffold", "own heads")
-STOPPED = (
-    "ggeur", "alone", "standard", "a linear start", "calibrated, linear",
-    "stopped early", "fedgen",
-)  # fmt: skip
+STOPPED = ("ggeur", "alone", "standard", "a start", "ccvr", "stopped early", "fedgen")
 
 
 @pytest.fixture(scope="module")

@@ -98,6 +98,20 @@ def test_the_title_says_whose_curve_it_is(tmp_path, make_results, monkeypatch):
     assert titles[1:] == ["exp/e"]
 
 
+def test_a_calibrated_head_is_a_dot_at_its_score(
+    tmp_path, make_results, make_head, monkeypatch
+):
+    dots, scatter = [], Axes.scatter
+    monkeypatch.setattr(
+        Axes, "scatter", lambda *a, **k: dots.append(a[1:]) or scatter(*a, **k)
+    )
+    results = make_results(
+        [{"clean": 0.5}], calibrated=make_head("ccvr", {"clean": 0.4})
+    )
+    draw_curve(results, tmp_path / "curve.png")
+    assert [100 * 0.4] in [y for _, y in dots]
+
+
 # Pictures in the format that is asked for.
 
 
