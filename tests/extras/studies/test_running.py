@@ -145,9 +145,10 @@ def test_a_row_called_ggeur_without_step_2_is_noted(make_study):
         "+ GGEUR": {"ggeur.steps": [1]},
         "GGEUR, step 1": {"ggeur.steps": [1]},
     }
-    plan = load_study(make_study(axes={"method": methods}).file)
-    (note,) = StudyRun(plan).notes
+    study = make_study(axes={"method": methods})
+    (note,) = StudyRun(load_study(study.file)).notes
     assert note.startswith("+ GGEUR: ggeur.steps lacks 2")
+    assert "note: + GGEUR: ggeur.steps lacks 2" in study.run("--list")
 
 
 @pytest.mark.slow
