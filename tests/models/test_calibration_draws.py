@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from solving import stats
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.geometry import Statistics
@@ -17,12 +18,6 @@ from federatedscope_ggeur.models import (
     put_last_layer,
     take_last_layer,
 )
-
-
-def stats(rows, labels, num_classes):
-    return Statistics.from_embeddings(
-        torch.as_tensor(rows), torch.as_tensor(labels), num_classes
-    )
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Leave-one-out the plain way, in numpy: each head worked out again without the row.
 
 Nothing here imports the package. A federation is `rows` [n, D], `labels`, `clients` and
-`domains` [n], and `inside` [n]: whether the statistics are of the row. A head gives
+`domains` [n], and `times` [n]: how often the statistics have the row. A head gives
 scores [C]; a class without rows has -inf.
 """
 
@@ -75,13 +75,14 @@ def ridge(rows, labels, x, num_classes, strength):
     return scores
 
 
-def left_out(head, rows, labels, clients, domains, inside):
+def left_out(head, rows, labels, clients, domains, times):
     """Scores [n, C] of each row by `head(rows, labels, clients, domains, x)` of all
     rows of the statistics but itself; None where there are none."""
     found = []
     for i, x in enumerate(rows):
-        kept = inside.copy()
-        kept[i] = False
-        held = [part[kept] for part in (rows, labels, clients, domains)]
-        found.append(head(*held, x) if kept.any() else None)
+        others = np.where(np.arange(len(rows)) == i, 0, times)
+        held = [
+            part.repeat(others, axis=0) for part in (rows, labels, clients, domains)
+        ]
+        found.append(head(*held, x) if others.any() else None)
     return found
