@@ -129,13 +129,15 @@ def positions(rows, among):
 
 
 @pytest.mark.parametrize("scale", ["covariance", "eigenvalue"])
-def test_noise_has_the_expected_covariance_and_not_the_other(scale):
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_noise_has_the_expected_covariance_and_not_the_other(scale, share):
     dim, draws = 8, 200_000
     rng = torch.Generator().manual_seed(3)
     root = torch.randn(dim, dim, generator=rng).double()
     sigma = root @ root.T / dim
     prototype = 5 * torch.randn(1, dim, generator=rng)
-    settings = AugmentationSettings((1, 2), TotalSizes(0, draws), scale)
+    sizes = TotalSizes(0, round(draws / share))
+    settings = AugmentationSettings((1, 2), sizes, scale, share=share)
     nothing = torch.zeros(0, dim), torch.zeros(0, dtype=torch.int64)
     shapes = {0: GeometricShape.from_covariance(sigma)}
     one = torch.zeros(1, dtype=torch.int64)

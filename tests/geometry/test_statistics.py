@@ -1,10 +1,14 @@
 """Class statistics: the exact merge, the algebra, and the edges."""
 
+from functools import partial
+
 import geometry_oracle as oracle
 import numpy as np
 import pytest
+import solving
 import torch
 from examples import examples
+from geometry_oracle import merge_at_random
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +18,7 @@ from federatedscope_ggeur.geometry import Statistics, Totals
 NUM_CLASSES = 3
 
 
-def stats(rows, labels, num_classes=NUM_CLASSES):
-    rows = np.asarray(rows, dtype=np.float64)
-    labels = np.asarray(labels, dtype=np.int64)
-    return Statistics.from_embeddings(
-        torch.from_numpy(rows), torch.from_numpy(labels), num_classes
-    )
+stats = partial(solving.stats, num_classes=NUM_CLASSES)
 
 
 def random_data(rng, n, dim, num_classes=NUM_CLASSES):
@@ -37,15 +36,6 @@ def in_float32(statistics):
     return Statistics.from_moments(
         statistics.counts, statistics.means, factors, covariances
     )
-
-
-def merge_at_random(parts, rng):
-    """Any order and any grouping: join two at random until one is left."""
-    parts = list(parts)
-    while len(parts) > 1:
-        b, a = (parts.pop(rng.integers(len(parts))) for _ in range(2))
-        parts.append(a + b)
-    return parts[0]
 
 
 @st.composite
@@ -274,16 +264,13 @@ def test_bad_embeddings_are_refused(features, labels, problem):
 
 
 def test_what_does_not_fit_is_refused():
-    a = Statistics.from_embeddings(
-        torch.ones(3, 2), torch.tensor([0, 0, 1]), NUM_CLASSES
-    )
+    a = stats(torch.ones(3, 2), [0, 0, 1])
     for other in (Statistics.empty(3, 5), Statistics.empty(4, 2)):
         for operation in (lambda x, y: x + y, lambda x, y: x - y):
             with pytest.raises(StatisticsError, match="do not fit"):
                 operation(a, other)
-    both = Statistics.from_embeddings(torch.ones(2, 2), torch.tensor([1, 1]), 3)
     with pytest.raises(StatisticsError, match="remove 2 samples of class 1 from 1"):
-        a - both
+        a - stats(torch.ones(2, 2), [1, 1])
     with pytest.raises(StatisticsError, match=r"\[1\] have samples without a cov"):
         Statistics.from_moments(a.counts, a.means, {0: torch.zeros(0, 2)})
     with pytest.raises(TypeError):
@@ -293,24 +280,14 @@ def test_what_does_not_fit_is_refused():
 # Totals: of rows, of class statistics, and their sum, against plain sums.
 
 
-CLASSES = 3
-
-
-def plain(rows):
-    """(n, mean, sum (x_d - mean_d)^2 of each dimension d) by loops."""
-    n, dim = rows.shape
-    mean = [sum(row[d] for row in rows) / n for d in range(dim)]
-    return n, mean, [sum((row[d] - mean[d]) ** 2 for row in rows) for d in range(dim)]
-
-
 def draw(n, dim, seed, offset=0.0):
-    rng = np.random.default_rng(seed)
-    rows = torch.from_numpy(offset + rng.normal(size=(n, dim)))
-    return rows, torch.from_numpy(rng.integers(CLASSES, size=n))
+    rows, labels = random_data(np.random.default_rng(seed), n, dim)
+    return torch.from_numpy(offset + rows), torch.from_numpy(labels)
 
 
 def assert_are(totals, rows, tolerance=1e-10):
-    n, mean, squares = plain(rows.numpy())
+    n, mean, sigma = oracle.class_moments(rows.numpy(), [0] * len(rows), 0)
+    squares = n * sigma.diagonal()
     assert totals.count == n
     np.testing.assert_allclose(totals.mean, mean, rtol=tolerance, atol=tolerance)
     assert totals.spread == pytest.approx(sum(squares), rel=tolerance, abs=tolerance)
@@ -331,10 +308,8 @@ def test_of_rows_equal_plain_sums(n, dim, seed):
 @given(n=st.integers(1, 40), dim=st.integers(1, 8), seed=st.integers(0, 99))
 def test_of_statistics_are_those_of_the_rows(n, dim, seed):
     rows, labels = draw(n, dim, seed)
-    statistics = Statistics.from_embeddings(rows, labels, CLASSES)
-    assert_are(Totals.of_statistics(statistics), rows)
-    summed = statistics.to("pooled")
-    assert_are(Totals.of_statistics(summed), rows)
+    for content in ("class", "pooled"):
+        assert_are(Totals.of_statistics(stats(rows, labels).to(content)), rows)
 
 
 @given(
@@ -345,30 +320,20 @@ def test_of_statistics_are_those_of_the_rows(n, dim, seed):
 def test_the_sum_is_of_all_rows(sizes, seed, offset):
     parts = [draw(n, 4, seed + i, offset)[0] for i, n in enumerate(sizes)]
     total = sum(Totals.of_rows(part) for part in parts)
-    rows = torch.cat(parts)
-    if len(rows):
-        assert_are(total, rows, tolerance=1e-7 if offset else 1e-10)
-    else:
-        assert (total.count, total.spread) == (0, 0.0)
-        assert not total.mean.any()
-        assert not total.squares.any()
+    assert_are(total, torch.cat(parts), tolerance=1e-7 if offset else 1e-10)
 
 
 def test_far_from_the_origin_the_spread_is_kept():
     """``sum |x|^2 / n - |mean|^2`` would have no digit left of it."""
     rows = torch.tensor([[1e9, -1e9], [1e9 + 2, -1e9]], dtype=torch.float64)
     assert Totals.of_rows(rows).spread == 2.0
-    labels = torch.tensor([0, 0])
-    statistics = Statistics.from_embeddings(rows, labels, 1)
-    assert Totals.of_statistics(statistics).spread == pytest.approx(2.0)
+    assert Totals.of_statistics(stats(rows, [0, 0])).spread == pytest.approx(2.0)
     halves = Totals.of_rows(rows[:1]) + Totals.of_rows(rows[1:])
     assert halves.spread == 2.0
 
 
 def test_of_no_rows_they_are_zero():
-    empty = Totals.empty(3)
-    none = Statistics.empty(CLASSES, 3)
-    for totals in (Totals.of_rows(torch.zeros(0, 3)), Totals.of_statistics(none)):
-        assert (totals.count, totals.spread) == (0, 0.0)
-        assert torch.equal(totals.mean, empty.mean)
-        assert torch.equal(totals.squares, empty.squares)
+    nothing = torch.zeros(0, 3).double()
+    none = Totals.of_statistics(Statistics.empty(NUM_CLASSES, 3))
+    for totals in (Totals.empty(3), Totals.of_rows(nothing), none):
+        assert_are(totals, nothing, tolerance=0)

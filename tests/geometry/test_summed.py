@@ -2,10 +2,12 @@
 
 import itertools
 import operator
+from functools import partial
 
 import geometry_oracle as oracle
 import numpy as np
 import pytest
+import solving
 import torch
 from examples import examples
 from hypothesis import given
@@ -17,12 +19,7 @@ from federatedscope_ggeur.geometry import Statistics
 NUM_CLASSES = 4
 
 
-def stats(rows, labels, num_classes=NUM_CLASSES):
-    rows = np.asarray(rows, dtype=np.float64)
-    labels = np.asarray(labels, dtype=np.int64)
-    return Statistics.from_embeddings(
-        torch.from_numpy(rows), torch.from_numpy(labels), num_classes
-    )
+stats = partial(solving.stats, num_classes=NUM_CLASSES)
 
 
 def summed(rows, labels):
@@ -82,10 +79,7 @@ def test_summing_over_classes_and_merging_are_one(dim, offset):
     wanted = sum(parts).to("pooled")
     each = [part.to("pooled") for part in parts]
     assert_same(sum(each), wanted)
-    while len(each) > 1:  # any order and any grouping
-        b, a = (each.pop(rng.integers(len(each))) for _ in range(2))
-        each.append(a + b)
-    assert_same(each[0], wanted)
+    assert_same(oracle.merge_at_random(each, rng), wanted)
 
 
 @pytest.mark.parametrize("dim", [1, 3, 12, 50])
