@@ -27,8 +27,8 @@ CLASSES = 4
 
 @st.composite
 def federations(draw):
-    """Rows on clients of two domains; some pairs of one row, some withheld, some of
-    rows that count several times."""
+    """Rows on clients of two domains, and how often each counts; some pairs of one row,
+    some withheld."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, dim = draw(st.sampled_from([3, 8, 25, 40])), draw(st.sampled_from([1, 3, 9, 30]))
     num_clients = draw(st.integers(1, 5))
@@ -41,10 +41,9 @@ def federations(draw):
     pairs = np.array(
         [((labels == c) & (clients == k)).sum() for c, k in zip(labels, clients)]
     )
-    times = rng.integers(1, 5, size=n) if draw(st.booleans()) else None
     # What is embedded is float32.
     rows = rows.astype("float32").astype("float64")
-    return rows, labels, clients, pairs >= threshold, times
+    return rows, labels, clients, pairs >= threshold, rng.integers(1, 5, size=n)
 
 
 def rows_of(k, rows, labels, clients, inside, times=None):
@@ -112,18 +111,20 @@ def close(found, wanted, strength=None):
 
 
 @pytest.mark.parametrize("kind", FORMS)
-@examples(12)
+@pytest.mark.parametrize("weighted", [False, True])
+@examples(8)
 @given(federation=federations())
-def test_equals_refitting_without_the_row(kind, federation):
+def test_equals_refitting_without_the_row(kind, weighted, federation):
     """And without all of its copies, if it counts several times."""
     chosen, head = FORMS[kind]
-    rows, labels, clients, inside, times = federation
+    rows, labels, clients, inside, copies = federation
     assume(inside.any())
+    copies = copies if weighted else np.ones(len(rows), int)
+    times = copies if weighted else None
     score = chosen.leave_out(
         components_of(rows, labels, clients, CLASSES, held=inside, weights=times)
     )
     values = [f.chosen if f.TUNED else None for f in chosen.candidates()]
-    copies = np.ones(len(rows), int) if times is None else times
     # The deviations that rows are divided by are held when a row is left out.
     counted = rows.repeat(inside * copies, axis=0)
     by = oracle.deviations(counted) if chosen.standardize else 1.0
@@ -133,7 +134,7 @@ def test_equals_refitting_without_the_row(kind, federation):
         for v in values
     ]
     for k in sorted(set(clients.tolist())):
-        mine = rows_of(k, *federation)
+        mine = rows_of(k, rows, labels, clients, inside, times)
         indices = np.flatnonzero(clients == k)
         for value, found, expected in zip(values, score(mine), wanted):
             for scores, i in zip(found.numpy(), indices):
