@@ -7,6 +7,7 @@ import gzip
 import json
 import pickle
 import struct
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -86,17 +87,22 @@ def write_mat(path, labels, seed=0, **changes):
     return images
 
 
-def write_svhn(folder, n=20):
+def write_svhn(folder, n=20, prefix="", zero=10):
     digits = np.arange(n) % 10
-    labels = np.where(digits == 0, 10, digits)
+    labels = np.where(digits == 0, zero, digits)
     for number, split in enumerate(("train", "test")):
-        write_mat(Path(folder) / f"{split}_32x32.mat", labels, seed=number)
+        write_mat(Path(folder) / f"{prefix}{split}_32x32.mat", labels, seed=number)
 
 
-def write_syn(folder, n=20):
-    for number, split in enumerate(("train", "test")):
-        path = Path(folder) / f"synth_{split}_32x32.mat"
-        write_mat(path, np.arange(n) % 10, seed=number)
+write_syn = partial(write_svhn, prefix="synth_", zero=0)
+
+
+def write_digits(root, n=20):
+    """All four domains."""
+    write_mnist(Path(root) / "mnist", n=n)
+    write_usps(Path(root) / "usps", n=n)
+    write_svhn(Path(root) / "svhn", n=n)
+    write_syn(Path(root) / "syn", n=n)
 
 
 def write_pickle(path, content, protocol=2):
@@ -226,6 +232,11 @@ def write_leaf(path, users):
 def loaded(images):
     """The pixels of all images [n, height, width, 3]."""
     return np.stack([np.asarray(images.load(row)) for row in range(len(images))])
+
+
+def change(path, old, new):
+    """Another text in the place of `old`, wherever it stands in a file."""
+    path.write_text(path.read_text().replace(old, new))
 
 
 def refuse(reader, root, *parts):

@@ -242,9 +242,7 @@ def test_what_a_reader_changes_is_its_own(digits):
 # `load_data` finds the reader that data.type names.
 
 
-def test_known_readers_are_called(monkeypatch):
-    monkeypatch.setattr(READERS, "_parts", {})
-
+def test_known_readers_are_called():
     @register_reader("echo")
     def read(root, splits, seed):
         found = read_digits_quickstart(splits, seed)
@@ -254,9 +252,7 @@ def test_known_readers_are_called(monkeypatch):
     assert found.encoder == f"somewhere, {SPLITS}, 5"
 
 
-def test_another_result_than_a_data_set_is_refused(monkeypatch):
-    monkeypatch.setattr(READERS, "_parts", {})
-
+def test_another_result_than_a_data_set_is_refused():
     @register_reader("nothing")
     def read(root, splits, seed):
         """Forgets to return what it read."""
@@ -288,12 +284,6 @@ SETTINGS = (
     Key("side", 4.0, "Pixels.", whole(1)),
     Key("limit", NOT_SET, "Images; -1: all.", whole(1, not_set_allowed=True)),
 )
-
-
-@pytest.fixture(autouse=True)
-def _unregistered_afterwards(monkeypatch):
-    for registry in (ENCODERS, IMAGE_READERS, READERS, SPLITTERS):
-        monkeypatch.setattr(registry, "_parts", dict(registry))
 
 
 @pytest.fixture
@@ -471,17 +461,6 @@ class TestSplitter:
     def test_shares_of_more_than_all_are_refused(self, first, rest):
         with pytest.raises(ConfigError, match=r"data\.splitter: 'first' must return"):
             self.rows([{"first": first, "rest": rest}])
-
-
-def test_a_name_is_taken_once():
-    for register, registry in (
-        (register_reader, READERS),
-        (register_image_reader, IMAGE_READERS),
-        (register_encoder, ENCODERS),
-        (register_splitter, SPLITTERS),
-    ):
-        with pytest.raises(ValueError, match="already registered"):
-            register(next(iter(registry)))(lambda *arguments: None)
 
 
 @pytest.mark.parametrize("registry", [ENCODERS, IMAGE_READERS, READERS, SPLITTERS])

@@ -66,17 +66,6 @@ def test_rows_keep_their_order_and_batches_their_size(images, pixels):
     assert torch.equal(features(pixels, images, first=8), expected[8:])
 
 
-@pytest.mark.slow
-def test_workers_batches_and_starts_change_nothing_but_rounding(images):
-    encoder = build_encoder(EncoderSettings("timm", "test_vit", "none"), CPU)
-    expected = features(encoder, images)
-    workers = ExtractionSettings(batch_size=4, num_workers=2, num_threads=1)
-    assert torch.equal(features(encoder, images, workers), expected)
-    assert torch.equal(features(encoder, images, HERE, first=8), expected[8:])
-    larger = ExtractionSettings(batch_size=7, num_workers=1, num_threads=2)
-    assert torch.allclose(features(encoder, images, larger), expected, atol=1e-5)
-
-
 def test_images_are_decoded_by_other_processes(images, pixels):
     def load(row: int) -> Image.Image:
         return Image.new("RGB", (8, 8), tuple(os.getpid().to_bytes(3, "big")))

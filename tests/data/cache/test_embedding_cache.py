@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,8 +28,6 @@ from federatedscope_ggeur.data import (
     register_encoder,
     register_image_reader,
 )
-from federatedscope_ggeur.data.encoders import ENCODERS
-from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.trees import read_image_folder
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.settings import Key, whole
@@ -64,8 +61,7 @@ def test_the_second_time_nothing_is_extracted(tree, settings):
     assert second.encoder == first.encoder
 
 
-def test_a_full_cache_needs_no_encoder_if_it_can_tell(tree, settings, monkeypatch):
-    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
+def test_a_full_cache_needs_no_encoder_if_it_can_tell(tree, settings):
     built, weights = [], {"weights": "first"}
 
     def stamp(chosen):
@@ -126,18 +122,10 @@ def test_settings_that_change_features_have_entries_of_their_own(tree, settings)
 def test_a_damaged_entry_is_made_again_and_said(tree, settings, caplog, harm):
     first = embed(tree, settings)
     file, other = first.files
-    content = bytearray(file.read_bytes())
-    if harm == "cut":
-        content = content[:-10]
-    elif harm == "flip":
-        content[-100] ^= 1
-    elif harm == "empty":
-        content = b""
-    elif harm == "foreign":
-        content = b"something else altogether"
-    else:
-        content = other.read_bytes()
-    file.write_bytes(content)
+    content = file.read_bytes()
+    flipped = content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]
+    harmed = {"cut": content[:-10], "flip": flipped, "empty": b"", "foreign": b"other"}
+    file.write_bytes(harmed.get(harm, other.read_bytes()))
     second = embed(tree, settings)
     assert second.extracted == 15
     assert f"{file} is damaged" in caplog.text
@@ -154,38 +142,35 @@ def test_a_damaged_index_is_only_an_index(tree, settings, caplog):
     assert json.loads(record.read_text())["name"] == "image_folder"
 
 
-class Flaky:
-    """Counts what it converts, and is interrupted at one image."""
+@pytest.fixture
+def interrupted(tree, settings, monkeypatch):
+    """Settings of an encoder that was interrupted at the image of a number."""
 
-    def __init__(self, stop_at: int):
-        self.seen: Counter = Counter()
-        self.stop_at = stop_at
+    def interrupt(number, part_rows):
+        seen = []
 
-    def register(self, monkeypatch) -> None:
-        monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
+        def convert(image):
+            seen.append(image)
+            if len(seen) == number:
+                raise KeyboardInterrupt
+            return torch.tensor(image.resize((1, 1)).getpixel((0, 0))).float()
 
         @register_encoder("flaky")
         def make(chosen, device):
-            return Encoder("flaky", {}, 3, self.convert, lambda batch: batch)
+            return Encoder("flaky", {}, 3, convert, lambda batch: batch)
 
-    def convert(self, image):
-        colour = tuple(image.resize((1, 1)).getpixel((0, 0)))
-        self.seen[colour] += 1
-        if sum(self.seen.values()) == self.stop_at:
-            raise KeyboardInterrupt
-        return torch.tensor(colour, dtype=torch.float32)
+        monkeypatch.setattr(cache, "PART_ROWS", part_rows)
+        chosen = replace(settings, encoder=EncoderSettings("flaky"))
+        with pytest.raises(KeyboardInterrupt):
+            embed(tree, chosen)
+        return chosen
+
+    return interrupt
 
 
 @pytest.mark.parametrize("part_rows", [1, 8, 2048])
-def test_an_interrupted_extraction_goes_on(
-    tree, settings, monkeypatch, caplog, part_rows
-):
-    monkeypatch.setattr(cache, "PART_ROWS", part_rows)
-    flaky = Flaky(stop_at=11)
-    flaky.register(monkeypatch)
-    settings = replace(settings, encoder=EncoderSettings("flaky"))
-    with pytest.raises(KeyboardInterrupt):
-        embed(tree, settings)
+def test_an_interrupted_extraction_goes_on(tree, interrupted, caplog, part_rows):
+    settings = interrupted(11, part_rows)
     caplog.set_level(logging.INFO, "federatedscope_ggeur")
     encoded = embed(tree, settings)
     # Of 11 rows, the batch that was under way and the one that waited are lost.
@@ -196,13 +181,8 @@ def test_an_interrupted_extraction_goes_on(
     assert not list(Path(settings.cache).rglob("*.parts"))
 
 
-def test_a_damaged_part_is_made_again(tree, settings, monkeypatch, caplog):
-    monkeypatch.setattr(cache, "PART_ROWS", 1)
-    flaky = Flaky(stop_at=15)
-    flaky.register(monkeypatch)
-    settings = replace(settings, encoder=EncoderSettings("flaky"))
-    with pytest.raises(KeyboardInterrupt):
-        embed(tree, settings)
+def test_a_damaged_part_is_made_again(tree, interrupted, caplog):
+    settings = interrupted(15, part_rows=1)
     *_, second = sorted(Path(settings.cache).rglob("*.parts/*.safetensors"))
     second.write_bytes(second.read_bytes()[:-1])
     encoded = embed(tree, settings)
@@ -389,9 +369,8 @@ def gate(tmp_path) -> Path:
 
 
 @pytest.fixture
-def other_process(tree, settings, gate, monkeypatch):
+def other_process(tree, settings, gate):
     """Another process, which holds the lock and waits at the gate."""
-    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
     register_gated()
     here = Path(__file__).parent
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
@@ -448,11 +427,8 @@ def test_a_killed_process_leaves_the_lock_free(tree, settings, other_process, ca
     assert "another process" not in caplog.text
 
 
-def test_a_reader_that_got_a_setting_finds_what_it_recorded_before(
-    tree, settings, monkeypatch
-):
+def test_a_reader_that_got_a_setting_finds_what_it_recorded_before(tree, settings):
     """At its default it means what was meant then."""
-    monkeypatch.setattr(IMAGE_READERS, "_parts", dict(IMAGE_READERS))
 
     def read(root, limit=None):
         return read_image_folder(root)

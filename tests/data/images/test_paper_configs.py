@@ -5,6 +5,7 @@ That their numbers are the paper's is said in extras/studies/test_bundled_studie
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,8 @@ from image_miniatures import (
     draw_tree,
     write_cifar10,
     write_cifar100,
-    write_mnist,
-    write_svhn,
-    write_syn,
+    write_digits,
     write_tiny_imagenet,
-    write_usps,
 )
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -40,21 +38,11 @@ def path(name: str) -> Path:
     return EXAMPLES / f"ggeur_{name}.yaml"
 
 
-def write_digits(root):
-    for name, write in (
-        ("mnist", write_mnist),
-        ("usps", write_usps),
-        ("svhn", write_svhn),
-        ("syn", write_syn),
-    ):
-        write(root / name, n=100)
-
-
 MINIATURES = {
     "cifar10": lambda root: write_cifar10(root / "cifar-10-batches-py", n=20),
     "cifar100": lambda root: write_cifar100(root / "cifar-100-python", n=200),
     "tiny_imagenet": lambda root: write_tiny_imagenet(root / "tiny-imagenet-200"),
-    "digits": write_digits,
+    "digits": partial(write_digits, n=100),
     "office_caltech": lambda root: draw_tree(
         root,
         ("caltech", "amazon", "webcam", "dslr"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_partition import numbers
 
 from federatedscope_ggeur.data import DataSet, Domain, Embeddings, partition
 from federatedscope_ggeur.errors import ConfigError
@@ -39,11 +40,6 @@ def divided(splitter, args, clients, train, test=None, seed=0, classes=None):
         data, client_num=clients, splitter=splitter, splitter_args=args, seed=seed
     )
     return found.clients
-
-
-def numbers(rows):
-    """The numbers of rows, in order."""
-    return rows.features[:, 0].long().tolist()
 
 
 def check_partition(clients, train):
