@@ -45,12 +45,7 @@ class World:
         return (0.4 * np.cos(1.3 * np.arange(size))).astype("float32").astype(float)
 
     def layers(self, w):
-        found, start = [], 0
-        for shape in self.shapes:
-            end = start + math.prod(shape)
-            found.append(w[start:end].reshape(shape))
-            start = end
-        return found
+        return shaped(w, self.shapes)
 
     def represent(self, w, x):
         first, bias, *_ = self.layers(w)
@@ -78,6 +73,16 @@ class World:
         if total == 0:
             return w
         return sum(self.pi(k) / total * by_client[k] for k in clients)
+
+
+def shaped(w, shapes):
+    """The parts of a vector."""
+    found, start = [], 0
+    for shape in shapes:
+        end = start + math.prod(shape)
+        found.append(w[start:end].reshape(shape))
+        start = end
+    return found
 
 
 def rows(k):
@@ -136,3 +141,12 @@ def server_changes(change):
         return after
 
     return weights
+
+
+def means_of_rounds(world, train):
+    """Weights after each round: the mean of those of ``train(w, clients, number)``."""
+    w, after = world.start, []
+    for number, clients in enumerate(world.drawn, start=1):
+        w = world.mean(w, clients, train(w, clients, number))
+        after.append(w)
+    return after

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -94,6 +96,15 @@ def write(folder: Path, results: Results, cell: object = None) -> Path:
 
         (folder / "cell.json").write_text(to_text(cell), encoding="utf-8")
     return folder
+
+
+@contextmanager
+def edited(folder: Path):
+    """What results.json says of a run, to be changed; then it is written back."""
+    path = folder / "results.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    yield content
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def calls(action) -> int:
