@@ -107,12 +107,13 @@ def sgd(loss, w, k):
     return sgd_by_batch(lambda x, y: lambda v: loss(v, x, y), w, k)
 
 
-def sgd_by_batch(loss_of, w, k):
+def sgd_by_batch(loss_of, w, k, held=None):
     """As `sgd`, on the loss ``loss_of(x, y)`` of `w` that each batch gets in its turn.
 
-    Rows in their order, momentum from rest, weight decay as a part of the loss.
+    Rows in their order, those that are `held` if they are not client k's; momentum from
+    rest, weight decay as a part of the loss.
     """
-    (x, y), velocity, steps = rows(k), np.zeros_like(w), 0
+    (x, y), velocity, steps = held or rows(k), np.zeros_like(w), 0
     for _ in range(EPOCHS):
         for i in range(0, len(y), BATCH):
             loss = loss_of(x[i : i + BATCH], y[i : i + BATCH])

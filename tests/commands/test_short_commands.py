@@ -76,7 +76,7 @@ def test_it_says_rows_bytes_memory_and_time(dry_run):
     said = dry_run()
     for line in (
         r"^client 1 \(art\): \d+ rows of \d+ classes to train on$",
-        "^ggeur.privacy.min_samples 5 withholds ",
+        "ggeur.privacy.min_samples 5 withholds ",
         *(f"^  {phase} +" for phase in ["statistics", "geometry", "prototypes"]),
         *(f"^  {phase} +" for phase in ["prepare", "train", "evaluate"]),
         r"^the run, 3 rounds, 3 scored +\S+ k?B +\S+ k?B$",

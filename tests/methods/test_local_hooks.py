@@ -118,14 +118,14 @@ def test_a_batch_holds_what_the_head_made_of_it(model, rows, settings):
     assert torch.equal(seen[0].labels, rows[1][:10])
 
 
+NO_TERM = LocalHooks(loss_term=lambda model, batch: torch.zeros(()))
+SAME = LocalHooks(objective=lambda model, x, y: F.cross_entropy(model(x), y))
+DROPPED = ModelSettings(hidden=8, dropout=0.5)
+
+
 @pytest.mark.parametrize(
-    "hooks",
-    [
-        LocalHooks(loss_term=lambda model, batch: torch.zeros(())),
-        LocalHooks(objective=lambda model, x, y: F.cross_entropy(model(x), y)),
-    ],
+    ("hooks", "how"), [(NO_TERM, ModelSettings()), (NO_TERM, DROPPED), (SAME, DROPPED)]
 )
-@pytest.mark.parametrize("how", [ModelSettings(), ModelSettings(8, dropout=0.5)])
 def test_no_gradient_more_and_the_same_objective_change_nothing(
     hooks, how, rows, settings
 ):

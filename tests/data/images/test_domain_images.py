@@ -10,6 +10,7 @@ from image_miniatures import (
     change,
     draw,
     draw_tree,
+    placed,
     refuse,
     write_domainnet,
     write_released_office_home,
@@ -120,18 +121,12 @@ FEDBN_SPLITS = [0.479, 0.321, 0.2]
 
 
 def _draw_complete(root, domain):
-    """As many images as the real domain has, in ten classes of different size."""
-    rest, first = sum(FEDBN[domain]), None
-    for number, name in enumerate(TEN):
-        n = rest if number == 9 else rest // (11 - number)
-        for row in range(n):
-            path = root / domain / name / f"pic_{row:04}.png"
-            if first is None:
-                first = draw(path)
-            else:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(first.read_bytes())
-        rest -= n
+    """As many images as the real domain has, in ten classes, the last of which is
+    larger."""
+    first = draw(root / domain / TEN[0] / "pic_0.png")
+    for row in range(1, sum(FEDBN[domain])):
+        path = root / domain / TEN[min(row % 11, 9)] / f"pic_{row}.png"
+        shutil.copyfile(first, placed(path))
 
 
 @pytest.mark.slow

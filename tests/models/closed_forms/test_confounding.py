@@ -25,13 +25,8 @@ def plain_share(rows, labels, domains):
     effects = np.linalg.lstsq(design, rows, rcond=None)[0][len(seen) :]
     shift = of_domain @ (effects - effects.mean(axis=0))
     shift -= shift.mean(axis=0)
-    between = sum(
-        (labels == c).sum()
-        * shift[labels == c].mean(axis=0)
-        @ shift[labels == c].mean(axis=0)
-        for c in seen
-    )
-    return between / (shift**2).sum()
+    of_its_class = of_class @ np.linalg.lstsq(of_class, shift, rcond=None)[0]
+    return (of_its_class**2).sum() / (shift**2).sum()
 
 
 def shifted(seed, table, dim=5, apart=4.0, noise=1.0):
