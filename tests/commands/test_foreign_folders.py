@@ -325,24 +325,14 @@ def made(tmp_path_factory):
     return place
 
 
-def pipe(path, place):
-    os.mkfifo(path)
-
-
-def device(path, place):
-    path.symlink_to("/dev/zero")
-
-
-def file_of_others(path, place):
-    path.symlink_to(place / "home" / "mine")
-
-
-def folder_of_others(path, place):
-    path.symlink_to(place / "home" / "kept", target_is_directory=True)
-
-
-def nowhere(path, place):
-    path.symlink_to(place / "home" / "new")
+#: What is put in the place of a file.
+OTHERS = {
+    "pipe": lambda path, place: os.mkfifo(path),
+    "device": lambda path, place: path.symlink_to("/dev/zero"),
+    "file of others": lambda path, place: path.symlink_to(place / "home" / "mine"),
+    "folder of others": lambda path, place: path.symlink_to(place / "home" / "kept"),
+    "nowhere": lambda path, place: path.symlink_to(place / "home" / "new"),
+}
 
 
 def content(folder):
@@ -351,9 +341,7 @@ def content(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "make", [pipe, device, file_of_others, folder_of_others, nowhere]
-)
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
 @pytest.mark.parametrize("kind", COMMANDS_ON_FILES)
 def test_nothing_outside_changes_and_nothing_hangs(
     made, tmp_path, monkeypatch, capfd, kind, make

@@ -19,6 +19,11 @@ def arrays(n=10, dim=4, classes=3, dtype=np.float32):
     return {"features": features, "labels": np.arange(n) % classes}
 
 
+def pixels(n=10, shape=(3, 2, 2)):
+    features = np.arange(n * 12).reshape(n, 12).astype(np.uint8)
+    return {"features": features, "image_shape": np.array(shape)}
+
+
 def save(path, **changes):
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = {**arrays(), **changes}
@@ -140,6 +145,10 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
         ({"features": np.zeros((0, 4)), "labels": np.zeros(0, int)}, r"have no rows"),
         ({"features": np.full((10, 2), None)}, r"needs pickle.*refused"),
         ({"labels": np.full(10, 1, dtype=object)}, r"needs pickle.*refused"),
+        ({"image_shape": np.array([3, 2, 2])}, "must be torch.uint8 if there is an"),
+        (pixels(shape=(3.5, 2.0, 2.0)), r"'image_shape' must hold whole numbers"),
+        ({"users": np.arange(10) - 1}, r"'users' holds the negative user -1 in row 0"),
+        ({"users": np.array(list("abcdefghij"))}, r"'users' must hold whole numbers"),
     ],
 )
 def test_bad_arrays_are_refused(tmp_path, changes, message):
@@ -172,13 +181,10 @@ def test_corrupt_file_is_refused(tmp_path, damage):
     ("files", "message"),
     [
         (["a.npz", "b/train.npz", "b/test.npz"], r"'a', 'b'.* have different layouts"),
-        (
-            ["a.npz", "train.npz", "test.npz"],
-            r"'a', 'test', 'train'.* different layouts",
-        ),
+        (["a.npz", "train.npz", "test.npz"], r"'a', 'test', 'train'.* different lay"),
         (
             ["train.npz", "test.npz", "b/train.npz", "b/test.npz"],
-            r"'test', 'train', 'b'.* have different layouts",
+            "'train', 'b'",
         ),
         (["train.npz"], r"no test\.npz"),
         (["test.npz"], r"no train\.npz"),
@@ -196,13 +202,14 @@ def test_unclear_layouts_are_refused(tmp_path, files, message):
 
 def test_missing_and_empty_roots_say_what_was_looked_for(tmp_path):
     layouts = r".*<domain>\.npz.*<domain>/train\.npz.*'features'"
-    with pytest.raises(DataError, match=r"data\.root.*absent does not exist" + layouts):
-        read(tmp_path / "absent")
-    with pytest.raises(DataError, match=r"has no \.npz file" + layouts):
-        read(tmp_path)
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(DataError, match=r"file is not a folder" + layouts):
-        read(tmp_path / "file")
+    for name, problem in (
+        ("absent", r"data\.root.*absent does not exist"),
+        ("", r"has no \.npz file"),
+        ("file", "file is not a folder"),
+    ):
+        with pytest.raises(DataError, match=problem + layouts):
+            read(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -211,11 +218,7 @@ def test_missing_and_empty_roots_say_what_was_looked_for(tmp_path):
         ("class_names.txt", b"cat\ndog\n", r"photo\.npz: label 2 in row 2.*2 classes"),
         ("class_names.txt", b"cat\n\ndog\n", r"class_names\.txt: line 2 is empty"),
         ("class_names.txt", b"cat\ndog\ncat\n", r"line 3 repeats the name 'cat'"),
-        (
-            "class_names.txt",
-            b"\xff\xfe\xfa",
-            r"class_names\.txt: the text is not UTF-8",
-        ),
+        ("class_names.txt", b"\xff\xfe\xfa", r"names\.txt: the text is not UTF-8"),
         ("encoder.txt", b"one\ntwo\n", r"encoder\.txt: must hold one line"),
     ],
 )
@@ -281,11 +284,6 @@ def test_what_may_not_be_read_is_named(tmp_path, deny, name):
         read(root)
 
 
-def pixels(n=10, shape=(3, 2, 2)):
-    features = np.arange(n * 12).reshape(n, 12).astype(np.uint8)
-    return {"features": features, "image_shape": np.array(shape)}
-
-
 def test_pixels_and_users_are_kept(tmp_path):
     for part in ("train", "test"):
         users = np.arange(10, dtype=np.uint16) // 3
@@ -304,24 +302,6 @@ def test_pixels_and_users_stay_together_when_they_are_split(tmp_path):
         assert rows.image_shape == (3, 2, 2)
         firsts = torch.from_numpy(pixels()["features"])[rows.users - 5]
         assert torch.equal(rows.features, firsts)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"image_shape": np.array([3, 2, 2])},
-            r".features. must be torch.uint8 if there is an .image_shape.",
-        ),
-        (pixels(shape=(3.5, 2.0, 2.0)), r"'image_shape' must hold whole numbers"),
-        ({"users": np.arange(10) - 1}, r"'users' holds the negative user -1 in row 0"),
-        ({"users": np.array(list("abcdefghij"))}, r"'users' must hold whole numbers"),
-    ],
-)
-def test_shapes_and_users_that_do_not_fit(tmp_path, changes, message):
-    save(tmp_path / "day.npz", **changes)
-    with pytest.raises(DataError, match=rf"day\.npz: {message}"):
-        read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -355,10 +335,8 @@ def test_labels_that_leave_gaps_are_said(tmp_path, caplog, labels, said):
 def test_domains_called_as_the_parts_of_a_split_are_refused(tmp_path, names, is_split):
     for name in names:
         save(tmp_path / f"{name}.npz")
-    if is_split:
-        with pytest.raises(
-            DataError, match=r"look like the parts of a split.*call the"
-        ):
-            read(tmp_path)
-    else:
+    if not is_split:
         assert len(read(tmp_path).domains) == 2
+        return
+    with pytest.raises(DataError, match=r"look like the parts of a split.*call the"):
+        read(tmp_path)

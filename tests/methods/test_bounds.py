@@ -112,15 +112,8 @@ class TestCentralised:
 # privacy are spoken of.
 
 
-SIX_CLIENTS = [
-    "federate.client_num",
-    6,
-    "data.splits",
-    [0.6, 0.2, 0.2],
-    "ggeur.steps",
-    [],
-]
-POOLED = [*SIX_CLIENTS, "ggeur.base_method", "centralised"]
+SIX_CLIENTS = [*SIX, "data.splits", [0.6, 0.2, 0.2], "ggeur.steps", []]
+POOLED = [*SIX_CLIENTS, *CENTRALISED]
 NO_GUARANTEE = (
     "privacy: no guarantee; the rows of all clients are pooled in one place, which "
     "sees each of them"

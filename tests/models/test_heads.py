@@ -148,12 +148,14 @@ class TestVector:
 
 
 class TestFrozenCopy:
-    def test_has_the_given_weights_and_takes_no_gradient(self, model):
-        vector = torch.randn(num_parameters(model))
-        frozen = model.at(vector)
+    def test_has_the_given_weights_and_leaves_the_head_as_it_was(self, model):
+        before, vector = to_vector(model), torch.randn(num_parameters(model))
+        frozen = model.train().at(vector)
         assert torch.equal(to_vector(frozen), vector)
-        assert not any(p.requires_grad for p in frozen.parameters())
-        assert not frozen.training
+        assert torch.equal(to_vector(model), before)
+        for one, trains in ((frozen, False), (model, True)):
+            assert {p.requires_grad for p in one.parameters()} == {trains}
+            assert one.training == trains
 
     def test_neither_follows_the_head_nor_the_vector(self, model):
         features, _ = make_batch(4)
@@ -164,13 +166,6 @@ class TestFrozenCopy:
         vector.zero_()
         original.zero_()
         assert torch.equal(frozen(features), before)
-
-    def test_leaves_the_head_as_it_was(self, model):
-        before = to_vector(model)
-        model.train().at(torch.zeros(num_parameters(model)))
-        assert torch.equal(to_vector(model), before)
-        assert model.training
-        assert all(p.requires_grad for p in model.parameters())
 
 
 def test_no_hidden_units_means_the_linear_head():
@@ -272,10 +267,6 @@ def test_it_does_nothing_in_evaluation():
 # Folding: a model gives on raw embeddings what it gives in its space, and back.
 
 
-FOLDED_CLASSES = 4
-HEADS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.5)}
-
-
 def draw(dim, seed, scale, offset):
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(40, dim)) * np.linspace(0.5, 1.5, dim)
@@ -290,14 +281,14 @@ def make(kind, rows):
 
 def trained(head, dim, seed):
     """A model with weights of the size that training leaves, and them as a vector."""
-    model = build_model(dim, FOLDED_CLASSES, HEADS[head])
+    model = build_model(dim, CLASSES, MODELS[head])
     model.reset(torch.Generator().manual_seed(seed))
     return model, 5 * to_vector(model)
 
 
 @given(
     kind=st.sampled_from(["raw", "standard"]),
-    head=st.sampled_from([*HEADS]),
+    head=st.sampled_from([*MODELS]),
     dim=st.integers(1, 24),
     seed=st.integers(0, 99),
     scale=st.sampled_from([0.03, 1.0, 40.0]),

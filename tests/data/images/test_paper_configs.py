@@ -17,6 +17,7 @@ from image_miniatures import (
     write_digits,
     write_tiny_imagenet,
 )
+from test_domain_images import FOLDERS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
@@ -38,28 +39,21 @@ def path(name: str) -> Path:
     return EXAMPLES / f"ggeur_{name}.yaml"
 
 
+def draw_folders(root, name, images):
+    domains, classes, _ = FOLDERS[name]
+    draw_tree(root, domains, classes, images)
+
+
 MINIATURES = {
     "cifar10": lambda root: write_cifar10(root / "cifar-10-batches-py", n=20),
     "cifar100": lambda root: write_cifar100(root / "cifar-100-python", n=200),
     "tiny_imagenet": lambda root: write_tiny_imagenet(root / "tiny-imagenet-200"),
     "digits": partial(write_digits, n=100),
-    "office_caltech": lambda root: draw_tree(
-        root,
-        ("caltech", "amazon", "webcam", "dslr"),
-        ("backpack", "bike", "calculator", "headphones", "keyboard", "laptop",
-         "monitor", "mouse", "mug", "projector"),
-    ),
-    "pacs": lambda root: draw_tree(
-        root,
-        ("photo", "art_painting", "cartoon", "sketch"),
-        ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
-        images=4,
-    ),
-    "officehome": lambda root: draw_tree(
-        root, ("Art", "Clipart", "Product", "Real World"), ("Bed", "TV", "Table"), 10
-    ),
+    "office_caltech": lambda root: draw_folders(root, "office_caltech", 2),
+    "pacs": lambda root: draw_folders(root, "pacs", 4),
+    "officehome": lambda root: draw_folders(root, "office_home", 10),
     "own_images": lambda root: draw_tree(root, "abcd", ("x", "y"), images=10),
-}  # fmt: skip
+}
 
 
 MULTI_DOMAIN = ("digits", "office_caltech", "pacs", "officehome", "own_images")

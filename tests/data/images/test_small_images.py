@@ -10,7 +10,6 @@ import pytest
 from image_miniatures import (
     CIFAR10_NAMES,
     WNIDS,
-    change,
     cifar_batch,
     draw,
     draw_tree,
@@ -258,42 +257,26 @@ def test_a_missing_part(tmp_path, part):
     refuse(read_tiny_imagenet, tmp_path, *said)
 
 
-ANNOTATIONS = "val/val_annotations.txt"
-REPEATED = f"val_0.JPEG\t{WNIDS[1]}\nval_1"
-
-
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda p: (p / ANNOTATIONS).unlink(), ("val_annotations.txt is missing",)),
-        (
-            lambda p: (p / "val/images/val_3.JPEG").unlink(),
-            ("these images do not exist:", "val_3.JPEG"),
-        ),
-        (
-            lambda p: draw(p / "val/images/val_99.JPEG"),
-            ("the file does not name the images", "val_99.JPEG"),
-        ),
-        (
-            lambda p: change(
-                p / ANNOTATIONS, "val_1", f"val_0.JPEG\t{WNIDS[1]}\nval_1"
-            ),
-            ("the file repeats", "val_0.JPEG"),
-        ),
-        (
-            lambda p: (p / ANNOTATIONS).write_text("val_0.JPEG n02124075\n"),
-            ("separated by tabs",),
-        ),
-        (
-            lambda p: change(p / ANNOTATIONS, WNIDS[1], "n00000001"),
-            ("'n00000001'", "lacks"),
-        ),
+        (lambda text, images: None, "val_annotations.txt is missing"),
+        (lambda text, images: draw(images / "val_99.JPEG"), "does not name the images '"),
+        (lambda text, images: text + "val_99.JPEG\tx", "do not exist: '"),
+        (lambda text, images: text + text[:21], "the file repeats '"),
+        (lambda text, images: "val_0.JPEG n02124075\n", "separated by tabs"),
+        (lambda text, images: text.replace(WNIDS[1], "n1"), "'n1'"),
     ],
 )
 def test_annotations_that_do_not_fit(tmp_path, damage, problem):
     write_tiny_imagenet(tmp_path)
-    damage(tmp_path)
-    refuse(read_tiny_imagenet, tmp_path, tmp_path / "val", *problem)
+    path = tmp_path / "val" / "val_annotations.txt"
+    damaged = damage(path.read_text(), tmp_path / "val" / "images")
+    if damaged is None:
+        path.unlink()
+    elif isinstance(damaged, str):
+        path.write_text(damaged)
+    refuse(read_tiny_imagenet, tmp_path, tmp_path / "val", problem)
 
 
 @pytest.mark.parametrize(
