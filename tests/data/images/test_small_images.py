@@ -261,7 +261,7 @@ def test_a_missing_part(tmp_path, part):
     ("damage", "problem"),
     [
         (lambda text, images: None, "val_annotations.txt is missing"),
-        (lambda text, images: draw(images / "val_99.JPEG"), "does not name the images '"),
+        (lambda text, images: draw(images / "val_99.JPEG"), "not name the images '"),
         (lambda text, images: text + "val_99.JPEG\tx", "do not exist: '"),
         (lambda text, images: text + text[:21], "the file repeats '"),
         (lambda text, images: "val_0.JPEG n02124075\n", "separated by tabs"),
