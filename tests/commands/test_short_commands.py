@@ -116,26 +116,36 @@ def test_what_becomes_of_the_sets(dry_run, settings, said):
     assert said in dry_run(*settings)
 
 
-class TestImages:
-    @pytest.fixture
-    def settings(self, tmp_path):
-        tree = write_images(tmp_path / "tree", per_class=12)
-        return [
-            "data.type", "image_folder@ggeur", "data.root", tree,
-            "ggeur.encoder.name", "hog", "ggeur.encoder.batch_size", 4,
-            "ggeur.encoder.cache", tmp_path / "cache", "ggeur.encoder.num_workers", 0,
-            "federate.client_num", 2, "federate.total_round_num", 1,
-        ]  # fmt: skip
+@pytest.fixture
+def settings(tmp_path) -> list[str]:
+    """Of a run on images that need no weights."""
+    words = {
+        "data.type": "image_folder@ggeur",
+        "data.root": write_images(tmp_path / "tree", per_class=12),
+        "ggeur.encoder.name": "hog",
+        "ggeur.encoder.batch_size": 2,
+        "ggeur.encoder.cache": tmp_path / "cache",
+        "ggeur.encoder.num_workers": 1,
+        "federate.client_num": 2,
+        "federate.total_round_num": 1,
+    }
+    return [str(part) for pair in words.items() for part in pair]
 
+
+@pytest.fixture
+def arguments(quickstart, settings) -> list[str]:
+    return ["embed", "--cfg", str(quickstart), *settings]
+
+
+class TestImages:
     @pytest.mark.slow
     def test_those_that_are_not_embedded_are_counted(
-        self, dry_run, settings, quickstart, capsys
+        self, dry_run, settings, arguments, capsys
     ):
         said = dry_run(*settings)
         assert said.startswith("72 of 72 images are not in the cache ")
         assert "the run," not in said
-        words = ["embed", "--cfg", str(quickstart), *map(str, settings)]
-        assert main(words) == 0
+        assert main(arguments) == 0
         capsys.readouterr()
         assert "the run, 1 rounds" in dry_run(*settings)
 
@@ -309,21 +319,6 @@ def test_a_torch_that_does_not_work_is_named(tmp_path, error):
 
 
 # ``ggeur embed``.
-
-
-@pytest.fixture
-def arguments(quickstart, tmp_path) -> list[str]:
-    tree = write_images(tmp_path / "tree", per_class=12)
-    settings = {
-        "data.type": "image_folder@ggeur",
-        "data.root": tree,
-        "ggeur.encoder.name": "hog",
-        "ggeur.encoder.batch_size": 2,
-        "ggeur.encoder.cache": tmp_path / "cache",
-        "ggeur.encoder.num_workers": 1,
-    }
-    words = [str(part) for pair in settings.items() for part in pair]
-    return ["embed", "--cfg", str(quickstart), *words]
 
 
 @pytest.mark.slow

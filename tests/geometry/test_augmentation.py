@@ -68,32 +68,28 @@ def assert_consistent(augmented):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 10])
-def test_step_1_uses_the_originals_evenly(n):
-    augmented = recipe([2] * n, shape=flat_shape, steps=(1,), sizes=TotalSizes(24, 0))
+@pytest.mark.parametrize("sizes", [TotalSizes(24, 0), PerAnchorSizes(3, 0)])
+def test_step_1_uses_the_originals_evenly(n, sizes):
+    augmented = recipe([2] * n, [2], shape=flat_shape, steps=(1,), sizes=sizes)
     features, _ = augmented.draw()
     counts = oracle.usage(features[n:].numpy(), random_rows(n).numpy())
-    assert sum(counts) == 24 - n
+    assert sum(counts) == (24 - n if isinstance(sizes, TotalSizes) else 3 * n)
     assert max(counts) - min(counts) <= 1
 
 
-def test_step_1_for_each_sample():
-    sizes = PerAnchorSizes(3, 0)
-    augmented = recipe([2] * 5, [2], shape=flat_shape, steps=(1,), sizes=sizes)
-    features, _ = augmented.draw()
-    counts = oracle.usage(features[5:].numpy(), random_rows(5).numpy())
-    assert counts == [3] * 5
-
-
-def test_step_2_goes_prototype_by_prototype():
-    labels = [0, 1, 0]
-    sizes = TotalSizes(4, 3)
-    augmented = recipe([0, 2], labels, shape=flat_shape, steps=(1, 2), sizes=sizes)
-    own, prototypes = random_rows(2), 10 + random_rows(3, seed=7)
+def test_classes_are_matched_as_numbers_and_step_2_goes_prototype_by_prototype():
+    shapes = dict.fromkeys((1, 7, 100), flat_shape())
+    labels, around = [1, 10, 100], [10, 1, 7, 1]
+    augmented = recipe(labels, around, shapes=shapes, sizes=TotalSizes(3, 2))
+    rows, prototypes = random_rows(3), 10 + random_rows(4, seed=7)
     drawn = augmented.draw()
-    expected = [own[0]] * 4 + [prototypes[0]] * 3 + [prototypes[2]] * 3
-    assert torch.equal(of_class(drawn, 0), torch.stack(expected))
-    assert torch.equal(of_class(drawn, 1), torch.stack([prototypes[1]] * 3))
-    assert torch.equal(of_class(drawn, 2), torch.stack([own[1]] * 4))
+    for c, expected in {
+        1: [rows[0]] * 3 + [prototypes[1]] * 2 + [prototypes[3]] * 2,
+        7: [prototypes[2]] * 2,
+        10: [rows[1]] * 3,
+        100: [rows[2]] * 3,
+    }.items():
+        assert torch.equal(of_class(drawn, c), torch.stack(expected))
 
 
 def test_the_cut_keeps_the_originals_and_new_rows_at_random_and_in_order():
@@ -217,17 +213,6 @@ def test_without_any_shapes_the_set_is_the_originals():
     augmented = recipe([0, 0, 5, 0], [5, 6], shapes={}, sizes=TotalSizes(9, 9))
     assert len(augmented.draw()[0]) == 4
     assert_consistent(augmented)
-
-
-def test_classes_are_matched_as_numbers():
-    shapes = {1: flat_shape(), 100: flat_shape()}
-    augmented = recipe([1, 10, 100], [10, 1], shapes=shapes, sizes=TotalSizes(3, 2))
-    rows, prototypes = random_rows(3), 10 + random_rows(2, seed=7)
-    drawn = augmented.draw()
-    one = torch.stack([rows[0]] * 3 + [prototypes[1]] * 2)
-    assert torch.equal(of_class(drawn, 1), one)
-    assert torch.equal(of_class(drawn, 10), torch.stack([rows[1]] * 3))
-    assert torch.equal(of_class(drawn, 100), torch.stack([rows[2]] * 3))
 
 
 def test_a_client_without_data():
