@@ -29,12 +29,16 @@ def plain_share(rows, labels, domains):
     return (of_its_class**2).sum() / (shift**2).sum()
 
 
+def dealt(table):
+    """The class and the domain of each of `table` [C, d] rows."""
+    classes, places = np.indices(table.shape)
+    return (np.repeat(of.ravel(), table.ravel()) for of in (classes, places))
+
+
 def shifted(seed, table, dim=5, apart=4.0, noise=1.0):
     """`table` [C, d] of rows of each class in each domain, two clients a domain."""
     rng = np.random.default_rng(seed)
-    classes, places = np.indices(table.shape)
-    labels = np.repeat(classes.ravel(), table.ravel())
-    domains = np.repeat(places.ravel(), table.ravel())
+    labels, domains = dealt(table)
     clients = 2 * domains + 1 + rng.integers(2, size=len(domains))
     rows = rng.normal(size=(table.shape[0], dim))[labels] * 3
     rows += apart * rng.normal(size=(table.shape[1], dim))[domains]
@@ -82,9 +86,7 @@ def histograms(seed, table, shift, dim=800, telling=20):
     """Counts in `dim` bins, of which `telling` depend on the class, others on the
     domain, and all the rest on neither."""
     rng = np.random.default_rng(seed)
-    classes, places = np.indices(table.shape)
-    labels = np.repeat(classes.ravel(), table.ravel())
-    domains = np.repeat(places.ravel(), table.ravel())
+    labels, domains = dealt(table)
     of_class, of_domain = np.zeros((len(table), dim)), np.zeros((table.shape[1], dim))
     of_class[:, :telling] = rng.normal(size=(len(table), telling))
     ours = slice(telling, 2 * telling)

@@ -67,11 +67,9 @@ def test_next_to_nothing_is_refused():
 CLASSES, DIM = 4, 9
 
 
-def rows(n=60, seed=0, scale=1.0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(CLASSES, size=n)
-    means = np.random.default_rng(3).normal(size=(CLASSES, DIM))
-    return scale * (means[y] + rng.normal(size=(n, DIM))) + 5, y
+def rows(n=60, scale=1.0):
+    rows, labels = oracle.make_data(np.random.default_rng(0), n, DIM, CLASSES, 5.0)
+    return scale * rows, labels
 
 
 def by_hand(x, y, added):
@@ -117,30 +115,21 @@ def test_where_no_rows_are_left_out_it_chooses_for_lda_and_ridge():
 # Dimensions in different units: the same head whatever the units are.
 
 
-STANDARD_CLASSES = 5
 KINDS = ("lda", "mixture", "ridge")
 
 
-def make(seed=0, n=300, dim=12):
-    rng = np.random.default_rng(seed)
-    labels = np.arange(n) % STANDARD_CLASSES
-    rows = 0.8 * rng.normal(size=(STANDARD_CLASSES, dim))[labels] + rng.normal(
-        size=(n, dim)
-    )
-    units = np.geomspace(1e-3, 1e3, dim)
-    return rows, labels, units
+def in_units(n=300, dim=12):
+    rows, labels = oracle.make_data(np.random.default_rng(0), n, dim, CLASSES)
+    return rows * np.geomspace(1e-3, 1e3, dim), labels
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_the_head_of_rows_divided_beforehand(kind):
-    rows, labels, units = make()
-    x = rows * units
+    x, labels = in_units()
     by = x.std(axis=0)
     form = CLOSED_FORMS[kind](standardize=True).untuned()
-    found = form.solve(stats(x, labels, STANDARD_CLASSES))
-    plain = (
-        CLOSED_FORMS[kind]().untuned().solve(stats(x / by, labels, STANDARD_CLASSES))
-    )
+    found = form.solve(stats(x, labels, CLASSES))
+    plain = CLOSED_FORMS[kind]().untuned().solve(stats(x / by, labels, CLASSES))
     torch.testing.assert_close(
         found.model(torch.from_numpy(x).float()),
         plain.model(torch.from_numpy(x / by).float()),
@@ -153,10 +142,9 @@ def test_it_is_the_head_of_rows_divided_beforehand(kind):
 
 @pytest.mark.parametrize("constant", [0, 7.5])
 def test_a_constant_dimension_stays(constant):
-    rows, labels, units = make(n=60, dim=40)
-    rows *= units
+    rows, labels = in_units(n=60, dim=40)
     rows[:, ::4] = constant  # a thin factor leaves rounding in them
-    held = stats(rows, labels, STANDARD_CLASSES)
+    held = stats(rows, labels, CLASSES)
     wanted = np.where(np.arange(40) % 4, rows.std(axis=0), 1)
     np.testing.assert_allclose(Components.of_classes(held).deviations(), wanted)
     head = CLOSED_FORMS["lda"](standardize=True).untuned().solve(held).model
@@ -167,9 +155,9 @@ def test_a_constant_dimension_stays(constant):
 
 
 def test_deviations_are_the_same_at_every_grain():
-    rows, labels, units = make()
+    rows, labels = in_units()
     clients = 1 + np.arange(len(rows)) % 3
-    parts = components_of(rows * units, labels, clients, STANDARD_CLASSES)
+    parts = components_of(rows, labels, clients, CLASSES)
     for grain in ("domain", "class"):
         torch.testing.assert_close(parts.merged(grain).deviations(), parts.deviations())
-    np.testing.assert_allclose(parts.deviations(), (rows * units).std(axis=0))
+    np.testing.assert_allclose(parts.deviations(), rows.std(axis=0))
