@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from own_process import PATIENCE
+from own_process import is_there, until
 from pictures import photograph, write_images
 from PIL import Image
 from torchvision import io, transforms
@@ -255,15 +255,7 @@ def test_processes_stay_from_run_to_run():
         assert seen[0] == seen[1]
         assert len(seen[0]) == 2
         assert os.getpid() not in seen[0]
-    assert not any(map(is_alive, seen[0]))
-
-
-def is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    assert not any(map(is_there, seen[0]))
 
 
 def test_what_cannot_be_sent_is_inherited_by_others():
@@ -304,9 +296,7 @@ def test_a_thread_runs_ahead_but_not_far():
 
     found = ahead(items(), 2)
     assert next(found) == 0
-    deadline = time.monotonic() + PATIENCE
-    while len(made) < 4 and time.monotonic() < deadline:
-        time.sleep(0.001)
+    until(lambda: len(made) >= 4)
     time.sleep(0.01)
     assert made == [0, 1, 2, 3]  # one used, two ready, one that waits for room
     found.close()

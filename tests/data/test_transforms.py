@@ -21,20 +21,18 @@ from federatedscope_ggeur.rng import torch_generator
 
 
 def plain(rows, transform):
-    """Row by row."""
-    found = []
-    lift = torch_generator(0, "lift", np.shape(rows)[1])
-    lift = torch.randn(np.shape(rows)[1], 500, dtype=torch.float64, generator=lift)
-    for row in np.asarray(rows, dtype=np.float64):
-        if transform == "lift":
-            added = row @ lift.numpy() / len(row) ** 0.5
-            found.append(np.concatenate([row, np.maximum(added, 0)]))
-            continue
-        if transform == "sqrt_l2":
-            row = np.array([np.sign(x) * abs(x) ** 0.5 for x in row])
-        length = np.sqrt((row**2).sum()) if transform != "none" else 1.0
-        found.append(row / length if length > 0 else row)
-    return np.array(found, dtype=np.float32)
+    rows = np.asarray(rows, dtype=np.float64)
+    dim = rows.shape[1]
+    if transform == "lift":
+        generator = torch_generator(0, "lift", dim)
+        lift = torch.randn(dim, 500, dtype=torch.float64, generator=generator).numpy()
+        rows = np.hstack([rows, np.maximum(rows @ lift / dim**0.5, 0)])
+    if transform == "sqrt_l2":
+        rows = np.sign(rows) * np.abs(rows) ** 0.5
+    if transform in ("l2", "sqrt_l2"):
+        lengths = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+        rows = rows / np.where(lengths > 0, lengths, 1)
+    return rows.astype(np.float32)
 
 
 ROWS = np.random.default_rng(1).normal(size=(50, 16)).astype(np.float32)

@@ -80,19 +80,15 @@ def check_merge(merged, data, tolerance):
             assert error <= tolerance * np.linalg.norm(sigma)
 
 
+@pytest.mark.parametrize(
+    ("travelled", "tolerance"), [(lambda part: part, 1e-12), (in_float32, 1e-6)]
+)
 @given(clients())
-def test_merge_equals_pooled_data_in_float64(drawn):
+def test_merge_equals_pooled_data(travelled, tolerance, drawn):
     data, rng = drawn
-    parts = [stats(rows, labels) for rows, labels in data]
+    parts = [travelled(stats(rows, labels)) for rows, labels in data]
     for merged in (merge_at_random(parts, rng), sum(parts)):
-        check_merge(merged, data, 1e-12)
-
-
-@given(clients())
-def test_merge_equals_pooled_data_after_float32(drawn):
-    data, rng = drawn
-    parts = [in_float32(stats(rows, labels)) for rows, labels in data]
-    check_merge(merge_at_random(parts, rng), data, 1e-6)
+        check_merge(merged, data, tolerance)
 
 
 @given(

@@ -8,13 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from own_process import PATIENCE
+from own_process import PATIENCE, until
 from pictures import write_images
 
 from federatedscope_ggeur.data import (
@@ -332,18 +331,10 @@ def register_gated(gate: Path | None = None) -> None:
         def preprocess(image):
             if gate is not None:
                 gate.with_name("waits").touch()
-                wait_for(gate)
+                until(gate.exists)
             return torch.tensor(image.getpixel((0, 0)), dtype=torch.float32)
 
         return Encoder("gated", {}, 3, preprocess, lambda batch: batch)
-
-
-def wait_for(file: Path, process: subprocess.Popen | None = None) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not file.exists():
-        assert process is None or process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def embed_gated(tree: str, cache: str):
@@ -381,7 +372,9 @@ def other_process(tree, settings, gate):
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
     )
     try:
-        wait_for(gate.with_name("waits"), process)
+        waits = gate.with_name("waits")
+        until(lambda: waits.exists() or process.poll() is not None)
+        assert waits.exists()
         yield process
     finally:
         process.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import open_clip
@@ -124,16 +123,6 @@ def test_hog_refuses_images_smaller_than_a_block():
 # Published weights: found without a network, or an error that says how to get them.
 
 
-def hub_file(home: Path, repo: str, name: str) -> Path:
-    """Where a downloaded file of the Hugging Face hub lies."""
-    folder = home / "hub" / f"models--{repo.replace('/', '--')}"
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text("0123abc")
-    path = folder / "snapshots" / "0123abc" / name
-    path.parent.mkdir(parents=True)
-    return path
-
-
 @pytest.mark.slow
 def test_the_message_says_what_to_fetch_and_where_to_put_it(offline):
     message = refusal(EncoderSettings())
@@ -166,7 +155,11 @@ def test_weights_of_the_hub_are_found_without_a_network(tiny, offline, monkeypat
     settings = EncoderSettings("open_clip", tiny, "ours")
     assert "HF_HUB_OFFLINE" in refusal(settings)
     model = open_clip.create_model(tiny).eval()
-    path = hub_file(offline, "ours/tiny", "open_clip_pytorch_model.bin")
+    folder = offline / "hub" / "models--ours--tiny"  # as the hub's client has it
+    for place in ("refs", "snapshots/0123abc"):
+        (folder / place).mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0123abc")
+    path = folder / "snapshots" / "0123abc" / "open_clip_pytorch_model.bin"
     torch.save(model.state_dict(), path)
     encoder = build_encoder(settings, CPU)
     image = torch.rand(1, 3, 32, 32)

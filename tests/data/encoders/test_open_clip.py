@@ -210,9 +210,7 @@ def build(*words: str):
 @pytest.fixture
 def file(tiny, tmp_path) -> Path:
     """Weights of the tiny model about which nothing is known."""
-    path = tmp_path / "clip.pt"
-    torch.save(open_clip.create_model(tiny).state_dict(), path)
-    return path
+    return Path(saved(open_clip.create_model(tiny), tmp_path / "clip.pt"))
 
 
 @pytest.mark.slow

@@ -253,23 +253,18 @@ def grey(images):
     return loaded(images)[..., 0]
 
 
-def test_four_domains_of_all_digits():
-    data = IMAGE_READERS["bundled_digits"]("")
+def test_four_domains_of_all_digits_whose_pixels_are_the_imaged_ones_in_256_steps():
+    data, imaged = IMAGE_READERS["bundled_digits"](""), imaged_digits()
     names = ["clean", "inverted", "blurred", "noisy"]
     assert [domain.name for domain in data.domains] == names
     assert data.grey
     assert sum(len(domain.train) for domain in data.domains) == 1797
     for domain in data.domains:
-        assert domain.test is None
-        assert set(domain.train.labels) == set(range(10))
-
-
-def test_pixels_are_the_imaged_ones_in_256_steps():
-    data, imaged = read_bundled_digits(""), imaged_digits()
-    for domain in data.domains:
         images, labels = imaged[domain.name]
-        assert np.abs(grey(domain.train) / 255 * 16 - images).max() <= 16 / 510 + 1e-9
+        assert domain.test is None
+        assert set(labels) == set(range(10))
         assert (domain.train.labels == labels).all()
+        assert np.abs(grey(domain.train) / 255 * 16 - images).max() <= 16 / 510 + 1e-9
 
 
 def test_one_domain_of_the_digits_as_they_are():
