@@ -26,16 +26,28 @@ def random_data(rng, n, dim, num_classes=NUM_CLASSES):
 
 
 def in_float32(statistics):
-    """What is left of statistics whose covariances have travelled in float32."""
+    """What is left of statistics whose scatters have travelled in float32."""
+    counts, means = statistics.counts, statistics.means
+    if statistics.content == "pooled":
+        if statistics.factor_is_smaller():
+            factor = statistics.factor().float()
+            return Statistics.of_pooled(counts, means, factor=factor)
+        scatter = statistics.scatter().float()
+        return Statistics.of_pooled(counts, means, scatter=scatter)
     factors, covariances = {}, {}
     for c in statistics.classes:
         if statistics.factor_is_smaller(c):
             factors[c] = statistics.factor(c).float()
         else:
             covariances[c] = statistics.covariance(c).float()
-    return Statistics.from_moments(
-        statistics.counts, statistics.means, factors, covariances
-    )
+    return Statistics.from_moments(counts, means, factors, covariances)
+
+
+def beside(held, wanted):
+    """Each scatter that is held, its factor, and what is wanted of it."""
+    if held.content == "class":
+        return [(held.scatter(c), held.factor(c), wanted[c]) for c in held.classes]
+    return [(held.scatter(), held.factor(), sum(wanted.values()))]
 
 
 @st.composite
@@ -65,28 +77,31 @@ def clients(draw):
 
 
 def check_merge(merged, data, tolerance):
-    """The Frobenius error of each class's covariance is at most `tolerance` of it.
+    """The Frobenius error of each scatter is at most `tolerance` of it.
 
-    So it is zero where the pooled covariance is, and how far the data lie from the
-    origin does not matter.
+    So it is zero where the pooled scatter is, and how far the data lie from the origin
+    does not matter.
     """
+    wanted = {}
     for c in range(NUM_CLASSES):
         rows = np.concatenate([rows[labels == c] for rows, labels in data])
         assert merged.counts[c] == len(rows)
         assert (c in merged.classes) == (len(rows) > 0)
         if len(rows):
-            _, sigma = oracle.exact_moments(rows)
-            error = np.linalg.norm(merged.covariance(c).numpy() - sigma)
-            assert error <= tolerance * np.linalg.norm(sigma)
+            wanted[c] = len(rows) * oracle.exact_moments(rows)[1]
+    for found, _, scatter in beside(merged, wanted):
+        error = np.linalg.norm(found.numpy() - scatter)
+        assert error <= tolerance * np.linalg.norm(scatter)
 
 
 @pytest.mark.parametrize(
     ("travelled", "tolerance"), [(lambda part: part, 1e-12), (in_float32, 1e-6)]
 )
+@pytest.mark.parametrize("content", ["class", "pooled"])
 @given(clients())
-def test_merge_equals_pooled_data(travelled, tolerance, drawn):
+def test_merge_equals_pooled_data(travelled, tolerance, content, drawn):
     data, rng = drawn
-    parts = [travelled(stats(rows, labels)) for rows, labels in data]
+    parts = [travelled(stats(rows, labels).to(content)) for rows, labels in data]
     for merged in (merge_at_random(parts, rng), sum(parts)):
         check_merge(merged, data, tolerance)
 
@@ -104,23 +119,27 @@ def test_constant_data_have_a_covariance_of_exactly_zero(point, sizes):
     assert merged.means[1].tolist() == point
 
 
+@pytest.mark.parametrize("content", ["class", "pooled"])
 @pytest.mark.parametrize(("n", "dim"), [(60, 3), (9, 40), (1, 4), (2, 4), (0, 4)])
-def test_statistics_and_merge_equal_the_plain_oracle(n, dim):
+def test_statistics_and_merge_equal_the_plain_oracle(n, dim, content):
     rng = np.random.default_rng(n)
     data = [random_data(rng, n, dim) for _ in range(4)]
-    parts = [stats(rows, labels) for rows, labels in data]
-    merged = sum(parts)
-    for c in range(NUM_CLASSES):
-        plain = [oracle.class_moments(rows, labels, c) for rows, labels in data]
-        for fast, (count, mean, sigma) in zip(
-            [*parts, merged], [*plain, oracle.merge(plain)]
-        ):
-            assert fast.counts[c] == count
-            assert (c in fast.classes) == (count > 0)
-            np.testing.assert_allclose(fast.means[c], mean, atol=1e-14)
-            if count:
-                np.testing.assert_allclose(fast.covariance(c), sigma, atol=1e-13)
-                np.testing.assert_allclose(fast.scatter(c), count * sigma, atol=1e-11)
+    parts = [stats(rows, labels).to(content) for rows, labels in data]
+    plain = [
+        [oracle.class_moments(rows, labels, c) for c in range(NUM_CLASSES)]
+        for rows, labels in data
+    ]
+    merged = [oracle.merge(of_class) for of_class in zip(*plain)]
+    for fast, moments in zip([*parts, sum(parts)], [*plain, merged]):
+        assert fast.counts.tolist() == [count for count, _, _ in moments]
+        assert fast.classes == [c for c, (n, _, _) in enumerate(moments) if n]
+        np.testing.assert_allclose(fast.means, [m for _, m, _ in moments], atol=1e-14)
+        wanted = {c: count * sigma for c, (count, _, sigma) in enumerate(moments)}
+        for scatter, factor, within in beside(fast, wanted):
+            np.testing.assert_allclose(scatter, within, atol=1e-11)
+            np.testing.assert_allclose(factor.T @ factor, within, atol=1e-11)
+        for c in fast.classes if content == "class" else ():
+            np.testing.assert_allclose(fast.covariance(c), moments[c][2], atol=1e-13)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import itertools
 import operator
 from functools import partial
 
-import geometry_oracle as oracle
 import numpy as np
 import pytest
 import solving
@@ -30,15 +29,6 @@ def random_data(rng, n, dim, offset=0.0):
     return offset + rng.normal(size=(n, dim)), rng.integers(NUM_CLASSES, size=n)
 
 
-def in_float32(statistics):
-    """What is left of statistics whose scatter has travelled in float32."""
-    if statistics.factor_is_smaller():
-        form = {"factor": statistics.factor().float()}
-    else:
-        form = {"scatter": statistics.scatter().float()}
-    return Statistics.of_pooled(statistics.counts, statistics.means, **form)
-
-
 def assert_same(found, wanted, tolerance=1e-9):
     assert torch.equal(found.counts, wanted.counts)
     assert found.classes == wanted.classes
@@ -46,40 +36,6 @@ def assert_same(found, wanted, tolerance=1e-9):
     assert (found.means - wanted.means).abs().max() <= tolerance * reach
     error = (found.scatter() - wanted.scatter()).norm()
     assert error <= tolerance * max(1.0, float(wanted.scatter().norm()))
-
-
-@pytest.mark.parametrize(("n", "dim"), [(60, 3), (9, 40), (1, 4), (2, 4), (0, 4)])
-def test_statistics_and_merge_equal_the_plain_oracle(n, dim):
-    rng = np.random.default_rng(n)
-    data = [random_data(rng, n, dim) for _ in range(4)]
-    parts = [summed(rows, labels) for rows, labels in data]
-    plain = [
-        [oracle.class_moments(rows, labels, c) for rows, labels in data]
-        for c in range(NUM_CLASSES)
-    ]
-    groups = [*([moments[k] for moments in plain] for k in range(4))]
-    groups.append([oracle.merge(moments) for moments in plain])
-    for fast, moments in zip([*parts, sum(parts)], groups):
-        assert fast.counts.tolist() == [count for count, _, _ in moments]
-        np.testing.assert_allclose(fast.means, [m for _, m, _ in moments], atol=1e-14)
-        within = sum(count * sigma for count, _, sigma in moments)
-        np.testing.assert_allclose(fast.scatter(), within, atol=1e-11)
-        factor = fast.factor().numpy()
-        np.testing.assert_allclose(factor.T @ factor, within, atol=1e-11)
-
-
-@pytest.mark.parametrize("dim", [1, 3, 12, 50])
-@pytest.mark.parametrize("offset", [0.0, 1e8])
-def test_summing_over_classes_and_merging_are_one(dim, offset):
-    rng = np.random.default_rng(dim)
-    parts = [
-        stats(*random_data(rng, int(rng.integers(0, 30)), dim, offset))
-        for _ in range(20)
-    ]
-    wanted = sum(parts).to("pooled")
-    each = [part.to("pooled") for part in parts]
-    assert_same(sum(each), wanted)
-    assert_same(oracle.merge_at_random(each, rng), wanted)
 
 
 @pytest.mark.parametrize("dim", [1, 3, 12, 50])
@@ -95,14 +51,6 @@ def test_what_was_added_can_be_removed(dim, offset):
     assert not left.means.any()
     assert not left.scatter().any()
     assert_same(left + parts[0], parts[0], tolerance=0)
-
-
-def test_merge_after_float32():
-    rng = np.random.default_rng(1)
-    for dim in (3, 40):
-        data = [random_data(rng, 25, dim) for _ in range(5)]
-        parts = [summed(rows, labels) for rows, labels in data]
-        assert_same(sum(in_float32(part) for part in parts), sum(parts), 1e-6)
 
 
 class TestFactor:
@@ -183,15 +131,6 @@ class TestFewSamples:
         few = summed(*random_data(np.random.default_rng(3), 4, 40))
         assert (few - Statistics.empty(NUM_CLASSES, 40, "pooled")).factor_is_smaller()
         assert "4 of 4 classes, 20 samples, dim 5" in repr(held)
-
-    def test_constant_classes_have_a_scatter_of_exactly_zero(self):
-        points = 1e8 + np.random.default_rng(4).normal(size=(4, 3))
-        labels = np.arange(40) % 4
-        parts = [
-            summed(points[labels[k : k + n]], labels[k : k + n])
-            for k, n in ((0, 13), (13, 20), (33, 7))
-        ]
-        assert not sum(parts).scatter().any()
 
 
 def test_what_a_message_calls_the_mean_of_an_empty_class_is_zero():

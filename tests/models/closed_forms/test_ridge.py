@@ -68,8 +68,10 @@ CLASSES, DIM = 4, 9
 
 
 def rows(n=60, scale=1.0):
-    rows, labels = oracle.make_data(np.random.default_rng(0), n, DIM, CLASSES, 5.0)
-    return scale * rows, labels
+    rng = np.random.default_rng(0)
+    y = rng.integers(CLASSES, size=n)
+    means = np.random.default_rng(3).normal(size=(CLASSES, DIM))
+    return scale * (means[y] + rng.normal(size=(n, DIM))) + 5, y
 
 
 def by_hand(x, y, added):
