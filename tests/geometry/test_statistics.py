@@ -177,12 +177,17 @@ def test_a_thousand_additions_and_removals(dim, offset):
     assert times_emptied > 50
 
 
-def test_one_sample_that_is_left_has_a_covariance_of_exactly_zero():
+@pytest.mark.parametrize("content", ["class", "pooled"])
+def test_one_sample_of_each_class_that_is_left_has_no_scatter(content):
     rows, _ = random_data(np.random.default_rng(0), 60, 6)
-    left = stats(rows, [1] * 60) - stats(rows[:59], [1] * 59)
-    assert not left.covariance(1).any()
-    assert left.factor(1).shape == (0, 6)
-    np.testing.assert_allclose(left.means[1], rows[59], atol=1e-12)
+    labels = np.arange(60) % NUM_CLASSES
+    whole, rest = (stats(rows[k:], labels[k:]).to(content) for k in (0, NUM_CLASSES))
+    left = whole - rest
+    assert left.counts.tolist() == [1] * NUM_CLASSES
+    for scatter, factor, _ in beside(left, dict.fromkeys(left.classes, 0)):
+        assert not scatter.any()
+        assert factor.shape == (0, 6)
+    np.testing.assert_allclose(left.means, rows[:NUM_CLASSES], atol=1e-12)
 
 
 def test_a_class_that_was_emptied_comes_back():
@@ -192,8 +197,9 @@ def test_a_class_that_was_emptied_comes_back():
     gone = (one + other) - one - other
     assert gone.classes == []
     assert not gone.means.any()
-    with pytest.raises(StatisticsError, match="class 0 has no samples"):
-        gone.covariance(0)
+    for ask in (gone.covariance, gone.factor):
+        with pytest.raises(StatisticsError, match="class 0 has no samples"):
+            ask(0)
     back = gone + one
     for c in one.classes:
         assert torch.equal(back.covariance(c), one.covariance(c))
@@ -216,18 +222,17 @@ def test_few_samples_of_a_class(n, dim):
     assert ((few + more) - few).counts.tolist() == more.counts.tolist()
 
 
-def test_a_class_nowhere_and_one_client():
-    rng = np.random.default_rng(5)
-    rows = rng.normal(size=(20, 3))
-    one = stats(rows, [0] * 15 + [2] * 5)
-    alone = sum([one])
-    assert alone.classes == one.classes == [0, 2]
-    nobody = Statistics.empty(NUM_CLASSES, 3)
-    for same in (one + nobody, nobody + one, one - nobody):
-        assert torch.equal(same.covariance(0), one.covariance(0))
+@pytest.mark.parametrize("content", ["class", "pooled"])
+def test_nobody_and_one_client_alone_change_no_bit(content):
+    rows = np.random.default_rng(5).normal(size=(20, 3))
+    one = stats(rows, [0] * 15 + [2] * 5).to(content)
+    nobody = Statistics.empty(NUM_CLASSES, 3, content)
+    assert nobody.classes == []
+    for same in (sum([one]), one + nobody, nobody + one, one - nobody):
+        assert same.classes == [0, 2]
         assert torch.equal(same.means, one.means)
-    with pytest.raises(StatisticsError, match="class 1 has no samples"):
-        alone.factor(1)
+        found, wanted = (beside(held, {0: 0, 2: 0}) for held in (same, one))
+        assert all(torch.equal(a, b) for (a, *_), (b, *_) in zip(found, wanted))
 
 
 def test_classes_are_matched_as_numbers():
