@@ -206,13 +206,10 @@ def test_a_class_without_a_shape_repeats_its_originals(sizes):
     assert len(rows) == (9 if isinstance(sizes, TotalSizes) else 2)
     assert torch.equal(rows, random_rows(4)[2:3].expand_as(rows))
     assert len(of_class(drawn, 6)) == 0
-    assert_consistent(augmented)
-
-
-def test_without_any_shapes_the_set_is_the_originals():
-    augmented = recipe([0, 0, 5, 0], [5, 6], shapes={}, sizes=TotalSizes(9, 9))
-    assert len(augmented.draw()[0]) == 4
-    assert_consistent(augmented)
+    shapeless = recipe([0, 0, 5, 0], [5, 6], shapes={}, sizes=sizes)
+    assert len(shapeless.draw()[0]) == 4
+    for held in (augmented, shapeless):
+        assert_consistent(held)
 
 
 def test_a_client_without_data():

@@ -50,11 +50,6 @@ def test_the_pooled_shape_is_of_all_rows_less_their_class_means(n, dim):
     assert_shape_of(GeometricShape.pooled(statistics), within)
 
 
-def test_no_samples_have_no_pooled_shape():
-    with pytest.raises(StatisticsError, match="no samples"):
-        GeometricShape.pooled(Statistics.empty(2, 3, "pooled"))
-
-
 @pytest.mark.parametrize(
     ("n", "dim", "rank"),
     [(50, 4, 4), (5, 12, 4), (30, 12, 2), (8, 12, 3), (2, 3, 1), (7, 1, 1)],
@@ -158,6 +153,8 @@ def test_what_does_not_fit_is_refused():
         GeometricShape.from_covariance(torch.zeros(2, 3))
     with pytest.raises(StatisticsError, match="6 and 4 dimensions"):
         shape_similarity(shape_along(0), shape_along(0, dim=4))
+    with pytest.raises(StatisticsError, match="no samples"):
+        GeometricShape.pooled(Statistics.empty(2, 3, "pooled"))
 
 
 @pytest.mark.parametrize(("n", "dim"), [(40, 64), (80, 100)])

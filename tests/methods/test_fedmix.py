@@ -110,12 +110,9 @@ def test_all_rows_are_in_means_of_no_fewer_than_either_setting(
         sizes = torch.tensor([len(g) for g in torch.arange(n).tensor_split(groups)])
         assert sizes.min() >= size
         assert sizes.max() - sizes.min() <= 1
-        totals = (means * sizes[:, None]).sum(dim=0)
+        totals, votes = (means * sizes[:, None]).split([by_numpy.DIM, CLASSES], dim=1)
         features = client.features[allowed].sum(dim=0)
-        torch.testing.assert_close(
-            totals[: by_numpy.DIM], features, rtol=1e-4, atol=1e-4
-        )
-        votes = (means * sizes[:, None])[:, by_numpy.DIM :]
+        torch.testing.assert_close(totals.sum(dim=0), features, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(votes, votes.round(), rtol=0, atol=1e-4)
         wanted = counts.where(counts >= min_samples, torch.tensor(0))
         assert torch.equal(votes.round().sum(dim=0).long(), wanted)

@@ -9,7 +9,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from image_miniatures import draw, draw_tree, pixels, refuse
+from image_miniatures import draw, draw_tree, pixels, placed, refuse
 from PIL import Image, ImageFile
 
 from federatedscope_ggeur.data.images import IMAGE_READERS, load_image
@@ -112,24 +112,19 @@ def test_different_classes_are_listed_by_domain(tmp_path):
     refuse(read_image_folder, tmp_path, *said)
 
 
-def test_empty_class_folder(tmp_path):
+@pytest.mark.parametrize(
+    ("where", "spoil", "said"),
+    [
+        ("art/cat", lambda p: placed(p / "note").touch(), ("no image", "1 other file")),
+        ("dog", lambda p: draw(p / "a.jpg"), ("no class folders", "but 1 image(s)")),
+        ("art/dog", lambda p: draw(p / "more" / "a.jpg"), ("'more'", "directly")),
+        ("art/dog/z.jpg", lambda p: p.symlink_to("gone.jpg"), ("cannot be read",)),
+    ],
+)
+def test_trees_that_are_refused(tmp_path, where, spoil, said):
     draw_tree(tmp_path, ["art"], ["dog"])
-    (tmp_path / "art" / "cat").mkdir()
-    (tmp_path / "art" / "cat" / "note.txt").write_text("x")
-    said = ("no image files", "1 other file")
-    refuse(read_image_folder, tmp_path, tmp_path / "art" / "cat", *said)
-
-
-def test_images_directly_in_the_domain(tmp_path):
-    draw(tmp_path / "dog" / "a.jpg")
-    said = ("no class folders", "but 1 image(s)")
-    refuse(read_image_folder, tmp_path, tmp_path / "dog", *said)
-
-
-def test_folders_in_a_class(tmp_path):
-    draw_tree(tmp_path, ["art"], ["dog"])
-    draw(tmp_path / "art" / "dog" / "more" / "a.jpg")
-    refuse(read_image_folder, tmp_path, tmp_path / "art" / "dog", "'more'", "directly")
+    spoil(tmp_path / where)
+    refuse(read_image_folder, tmp_path, tmp_path / where, *said)
 
 
 @pytest.mark.parametrize("extra", [[], ["test", "val"], ["test", "dog"]])
@@ -143,12 +138,6 @@ def test_a_split_that_is_not_train_and_test(tmp_path, extra):
 def test_parts_of_a_split_in_the_root_are_no_domains(tmp_path, extra):
     draw_tree(tmp_path, ["train", *extra], ["dog", "cat"])
     refuse(read_image_folder, tmp_path, "has the folders", "'train'", "one domain")
-
-
-def test_broken_link(tmp_path):
-    draw_tree(tmp_path, ["art"], ["dog"])
-    (tmp_path / "art" / "dog" / "z.jpg").symlink_to(tmp_path / "gone.jpg")
-    refuse(read_image_folder, tmp_path, "z.jpg", "cannot be read")
 
 
 def test_names_that_are_no_text(tmp_path):
