@@ -98,10 +98,10 @@ def test_over_rounds_each_row_comes_as_often_as_any_other():
         assert abs(found - expected) < 0.1 * expected + 5 * expected**0.5
 
 
-def test_own_rows_of_a_share_carry_no_noise():
+def test_own_rows_of_a_share_carry_no_noise_and_each_has_its_turn():
     part = recipe([6], [0], 0.5, TotalSizes(6, 0), steps=(1,))
-    features, _ = part.draw(1)
-    assert set(features[:, 0].tolist()) <= set(far_rows(6)[:, 0].tolist())
+    drawn = torch.cat([part.draw(number)[0][:, 0] for number in range(20)])
+    assert set(drawn.tolist()) == set(far_rows(6)[:, 0].tolist())
 
 
 @pytest.mark.parametrize("noise", ["fixed", "fresh"])
