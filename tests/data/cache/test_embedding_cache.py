@@ -194,8 +194,13 @@ def test_a_damaged_part_is_made_again(tree, interrupted, caplog):
 def test_a_folder_that_cannot_be_written_is_named(tree, settings, tmp_path):
     (tmp_path / "file").write_text("")
     blocked = replace(settings, cache=str(tmp_path / "file" / "cache"))
-    with pytest.raises(ConfigError, match=r"set ggeur\.encoder\.cache"):
-        embed(tree, blocked)
+    for act in (
+        lambda: embed(tree, blocked),
+        lambda: cache.write_in_cache(tmp_path / "file" / "record", b""),
+        lambda: cache.write_in_cache(tmp_path, b""),  # a folder is there
+    ):
+        with pytest.raises(ConfigError, match=r"cannot write.*set ggeur\.encoder\.cac"):
+            act()
 
 
 def test_the_split_comes_after_the_cache(tree, settings):
