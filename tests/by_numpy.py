@@ -45,12 +45,7 @@ class World:
         return (0.4 * np.cos(1.3 * np.arange(size))).astype("float32").astype(float)
 
     def layers(self, w):
-        found, start = [], 0
-        for shape in self.shapes:
-            end = start + math.prod(shape)
-            found.append(w[start:end].reshape(shape))
-            start = end
-        return found
+        return shaped(w, self.shapes)
 
     def represent(self, w, x):
         first, bias, *_ = self.layers(w)
@@ -80,6 +75,16 @@ class World:
         return sum(self.pi(k) / total * by_client[k] for k in clients)
 
 
+def shaped(w, shapes):
+    """The parts of a vector."""
+    found, start = [], 0
+    for shape in shapes:
+        end = start + math.prod(shape)
+        found.append(w[start:end].reshape(shape))
+        start = end
+    return found
+
+
 def rows(k):
     """Embeddings (n, D) and labels (n,) of client k, class by class."""
     n = SIZES[k]
@@ -102,12 +107,13 @@ def sgd(loss, w, k):
     return sgd_by_batch(lambda x, y: lambda v: loss(v, x, y), w, k)
 
 
-def sgd_by_batch(loss_of, w, k):
+def sgd_by_batch(loss_of, w, k, held=None):
     """As `sgd`, on the loss ``loss_of(x, y)`` of `w` that each batch gets in its turn.
 
-    Rows in their order, momentum from rest, weight decay as a part of the loss.
+    Rows in their order, those that are `held` if they are not client k's; momentum from
+    rest, weight decay as a part of the loss.
     """
-    (x, y), velocity, steps = rows(k), np.zeros_like(w), 0
+    (x, y), velocity, steps = held or rows(k), np.zeros_like(w), 0
     for _ in range(EPOCHS):
         for i in range(0, len(y), BATCH):
             loss = loss_of(x[i : i + BATCH], y[i : i + BATCH])
@@ -136,3 +142,12 @@ def server_changes(change):
         return after
 
     return weights
+
+
+def means_of_rounds(world, train):
+    """Weights after each round: the mean of those of ``train(w, clients, number)``."""
+    w, after = world.start, []
+    for number, clients in enumerate(world.drawn, start=1):
+        w = world.mean(w, clients, train(w, clients, number))
+        after.append(w)
+    return after

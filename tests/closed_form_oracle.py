@@ -15,7 +15,8 @@ def seen(labels):
 
 def class_scatter(rows, labels, c):
     members = rows[labels == c]
-    centred = members - members.mean(axis=0)
+    centred = members - members[0]  # so that copies of one row have no scatter
+    centred = centred - centred.mean(axis=0)
     return centred.T @ centred
 
 

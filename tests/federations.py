@@ -7,6 +7,7 @@ import torch
 from by_bytes import Federation, make_client_data
 from by_numpy import World
 
+from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.models import ModelSettings, to_vector
 
@@ -46,6 +47,16 @@ def federate(method, rounds=3, sizes=(20, 30, 25), **options):
     federation = Federation(make_client_data(sizes), method, **options)
     federation.weights = federation.run(rounds)
     return federation
+
+
+def refuse_first_upload(method, name, place, value, problem):
+    """What a client sends once, with another value at a place, is refused."""
+    federation = Federation(make_client_data(), method)
+    reply = federation.prepare(1)
+    reply.init_upload[name][place] = value
+    with pytest.raises(MessageError, match=f"client 1 .*'init_upload': .*{problem}"):
+        federation.add_prepare_reply(reply)
+    assert 1 not in federation.server.aggregation_weights
 
 
 TINY = TrainingSettings(

@@ -7,6 +7,7 @@ import gzip
 import json
 import pickle
 import struct
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,15 @@ def pixels(n, *shape, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
 
 
+def placed(path):
+    """The path of a file, whose folder is made."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return Path(path)
+
+
 def draw(path, colour=(200, 30, 60), size=(6, 4)):
     """One image of one colour, in the format that the file's name says."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = placed(path)
     mode = "L" if path.suffix.lower() == ".pgm" else "RGB"
     Image.new(mode, size, colour[0] if mode == "L" else colour).save(path)
     return path
@@ -41,8 +47,7 @@ def draw_tree(root, domains, classes, images=2, ext="jpg"):
 
 def write_idx(path, array):
     """The idx format of MNIST's pages; compressed if the name ends with .gz."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = placed(path)
     head = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape)
     data = head + array.astype(np.uint8).tobytes()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
@@ -50,13 +55,9 @@ def write_idx(path, array):
 
 def write_mnist(folder, end="", dot="-", n=20):
     for split, seed in (("train", 1), ("t10k", 2)):
-        write_idx(
-            Path(folder) / f"{split}-images{dot}idx3-ubyte{end}",
-            pixels(n, 28, 28, seed=seed),
-        )
-        write_idx(
-            Path(folder) / f"{split}-labels{dot}idx1-ubyte{end}", np.arange(n) % 10
-        )
+        images, labels = pixels(n, 28, 28, seed=seed), np.arange(n) % 10
+        write_idx(Path(folder) / f"{split}-images{dot}idx3-ubyte{end}", images)
+        write_idx(Path(folder) / f"{split}-labels{dot}idx1-ubyte{end}", labels)
 
 
 def write_usps(folder, n=20):
@@ -74,35 +75,36 @@ def write_usps(folder, n=20):
 
 def write_mat(path, labels, seed=0, **changes):
     """SVHN's format 2: X [32, 32, 3, n], y [n, 1]."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     labels = np.asarray(labels)
     images = pixels(len(labels), 32, 32, 3, seed=seed)
     content = {
         "X": images.transpose(1, 2, 3, 0),
         "y": labels.reshape(-1, 1).astype(np.uint8),
     }
-    scipy.io.savemat(path, {**content, **changes}, do_compression=True)
+    scipy.io.savemat(placed(path), {**content, **changes}, do_compression=True)
     return images
 
 
-def write_svhn(folder, n=20):
+def write_svhn(folder, n=20, prefix="", zero=10):
     digits = np.arange(n) % 10
-    labels = np.where(digits == 0, 10, digits)
+    labels = np.where(digits == 0, zero, digits)
     for number, split in enumerate(("train", "test")):
-        write_mat(Path(folder) / f"{split}_32x32.mat", labels, seed=number)
+        write_mat(Path(folder) / f"{prefix}{split}_32x32.mat", labels, seed=number)
 
 
-def write_syn(folder, n=20):
-    for number, split in enumerate(("train", "test")):
-        path = Path(folder) / f"synth_{split}_32x32.mat"
-        write_mat(path, np.arange(n) % 10, seed=number)
+write_syn = partial(write_svhn, prefix="synth_", zero=0)
+
+
+def write_digits(root, n=20):
+    """All four domains."""
+    write_mnist(Path(root) / "mnist", n=n)
+    write_usps(Path(root) / "usps", n=n)
+    write_svhn(Path(root) / "svhn", n=n)
+    write_syn(Path(root) / "syn", n=n)
 
 
 def write_pickle(path, content, protocol=2):
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    placed(path).write_bytes(pickle.dumps(content, protocol=protocol))
 
 
 CIFAR10_NAMES = [
@@ -212,20 +214,23 @@ def leaf_users(rows, seed=0):
 
 def write_leaf(path, users):
     """A .json file as LEAF's preprocessing writes it: grey values from 0 to 1."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     data = {
         user: {"x": (images.reshape(-1, 784) / 255).tolist(), "y": labels}
         for user, (images, labels) in users.items()
     }
     rows = [len(labels) for _, labels in users.values()]
     content = {"users": list(users), "num_samples": rows, "user_data": data}
-    path.write_text(json.dumps(content))
+    placed(path).write_text(json.dumps(content))
 
 
 def loaded(images):
     """The pixels of all images [n, height, width, 3]."""
     return np.stack([np.asarray(images.load(row)) for row in range(len(images))])
+
+
+def change(path, old, new):
+    """Another text in the place of `old`, wherever it stands in a file."""
+    path.write_text(path.read_text().replace(old, new))
 
 
 def refuse(reader, root, *parts):

@@ -6,7 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
 from PIL import Image
+
+from federatedscope_ggeur.data import EncoderSettings, build_encoder
+from federatedscope_ggeur.errors import ConfigError
 
 CLASSES = ("circle", "cross", "square")
 TINY, TEXT_TINY = "ggeur-tiny", "ggeur-tiny-text"
@@ -53,6 +58,13 @@ def photograph(width=160, height=120, seed=0) -> Image.Image:
     smooth = np.asarray(coarse.resize((width, height), Image.BICUBIC), float)
     grain = rng.normal(0, 6, smooth.shape)
     return Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
+
+
+def refusal(settings: EncoderSettings) -> str:
+    """What is said of an encoder that cannot be built."""
+    with pytest.raises(ConfigError) as caught:
+        build_encoder(settings, torch.device("cpu"))
+    return str(caught.value)
 
 
 def add_tiny_clip(folder: Path) -> str:

@@ -18,10 +18,11 @@ SHAPES = {
 }
 
 
-def stats(rows, labels, num_classes):
-    return Statistics.from_embeddings(
-        torch.from_numpy(rows), torch.from_numpy(labels), num_classes
-    )
+def stats(rows, labels, num_classes, weights=None):
+    rows = torch.from_numpy(np.asarray(rows, dtype=np.float64))
+    labels = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+    weights = None if weights is None else torch.from_numpy(weights).double()
+    return Statistics.from_embeddings(rows, labels, num_classes, weights)
 
 
 def weights_of(model):

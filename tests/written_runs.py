@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from made_results import make_results
 
 from federatedscope_ggeur.reporting import (
-    SCHEMA_VERSION,
     ClientInfo,
     DataFingerprint,
     Provenance,
@@ -45,9 +48,6 @@ def made(
     )  # fmt: skip
     domains = list(scores[0] if scores else closed_form)
     fields = {
-        "schema_version": SCHEMA_VERSION,
-        "engine": "embedded",
-        "status": "finished",
         "config": {
             "outdir": "exp",
             "expname": f"seed {seed}",
@@ -60,11 +60,9 @@ def made(
         "domains": domains,
         "unseen_domains": [],
         "class_names": ["bike", "mug & cup"],
-        "encoder": "hog",
         "clients": [ClientInfo(1, domains[0], 70, 30), ClientInfo(2, "x", 7, 3)],
         "round0": start,
         "rounds": rounds,
-        "calibrated": None,
         "final": summarise(rounds, start),
         "provenance": Provenance(
             "2026-01-02T03:04:05+00:00", 12.5, 11.0, 3 * 10**8, "Linux", "a processor",
@@ -72,7 +70,7 @@ def made(
             DataFingerprint(110, f"{seed:064d}"),
         ),
     }  # fmt: skip
-    return Results(**{**fields, **changes})
+    return replace(make_results(), **{**fields, **changes})
 
 
 def noisy(mean: float, seed: int, rounds: int = 4, domains=DOMAINS) -> list[dict]:
@@ -94,6 +92,15 @@ def write(folder: Path, results: Results, cell: object = None) -> Path:
 
         (folder / "cell.json").write_text(to_text(cell), encoding="utf-8")
     return folder
+
+
+@contextmanager
+def edited(folder: Path):
+    """What results.json says of a run, to be changed; then it is written back."""
+    path = folder / "results.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    yield content
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def calls(action) -> int:

@@ -15,6 +15,7 @@ from foreign_text import FORGED, hidden_in
 from pictures import CLASSES, add_tiny_clip, write_images
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from written_runs import edited
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
@@ -143,32 +144,26 @@ def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
 
 def test_classes_and_files_may_be_called_anything(simple, copied, tmp_path, capsys):
     """On a terminal and in CSV escaped, and in JSON as they are."""
-    results = json.loads((copied / "results.json").read_text())
     odd = ["=1+1", f"x\n{FORGED}\x1b[2J\x9b", "\u202eabc\U000e0041\ud800", "\u82b8"]
-    results["class_names"][: len(odd)] = odd[: len(results["class_names"])]
-    names = results["class_names"]
-    (copied / "results.json").write_text(json.dumps(results))
+    with edited(copied) as results:
+        names = results["class_names"]
+        names[: len(odd)] = odd[: len(names)]
     with safe_open(str(copied / "head.safetensors"), framework="pt") as file:
         about = {**file.metadata(), "class_names": json.dumps(names)}
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     save_file(tensors, copied / "head.safetensors", about)
     image = tmp_path / f"=a\n{FORGED}\x1b.jpg"
     shutil.copy(simple.parent / "tree" / "day" / "cross" / "000.jpg", image)
-    words = ["--run", copied, image, "--top", len(names)]
-    assert predict(*words) == 0
-    shown = capsys.readouterr().out
-    assert len(shown.splitlines()) == 1
-    assert not hidden_in(shown)
-    assert predict(*words, "--csv") == 0
-    shown = capsys.readouterr().out
-    assert len(shown.splitlines()) == len(names) + 1
-    assert not hidden_in(shown)
-    cells = [cell for row in csv.reader(io.StringIO(shown)) for cell in row]
+    words, shown = ["--run", copied, image, "--top", len(names)], {}
+    for form in ("", "--csv", "--json"):
+        assert predict(*words, *filter(None, [form])) == 0
+        shown[form] = capsys.readouterr().out
+        assert not hidden_in(shown[form])
+    assert len(shown[""].splitlines()) == 1
+    assert len(shown["--csv"].splitlines()) == len(names) + 1
+    cells = [cell for row in csv.reader(io.StringIO(shown["--csv"])) for cell in row]
     assert not [cell for cell in cells if cell.startswith("=")]
-    assert predict(*words, "--json") == 0
-    shown = capsys.readouterr().out
-    assert not hidden_in(shown)
-    (row,) = json.loads(shown)
+    (row,) = json.loads(shown["--json"])
     assert row["image"] == str(image)
     assert {one["class"] for one in row["classes"]} == set(names)
     image.write_bytes(b"no picture")
@@ -233,11 +228,11 @@ def test_folders_are_searched_and_hidden_files_passed_over(tmp_path):
 def test_weights_elsewhere_and_other_weights(trained, weights, tmp_path, capsys):
     _, file = weights
     image = find_images([str(trained.parent / "tree")])[0]
-    config = json.loads((trained / "results.json").read_text())
-    config["config"]["ggeur"]["encoder"]["pretrained"] = "/moved/tiny.safetensors"
     moved = tmp_path / "moved"
     shutil.copytree(trained, moved)
-    (moved / "results.json").write_text(json.dumps(config))
+    with edited(moved) as results:
+        encoder = results["config"]["ggeur"]["encoder"]
+        encoder["pretrained"] = "/moved/tiny.safetensors"
     assert predict("--run", moved, image, "--trust") == 1
     assert "/moved/tiny.safetensors" in capsys.readouterr().err
     assert predict("--run", moved, image, "--pretrained", file) == 0
@@ -258,9 +253,8 @@ def test_weights_elsewhere_and_other_weights(trained, weights, tmp_path, capsys)
     ("key", "value"), [("normalize", True), ("image_size", 8.0), ("name", "hog")]
 )
 def test_other_encoder_settings_are_refused(copied, key, value):
-    results = json.loads((copied / "results.json").read_text())
-    results["config"]["ggeur"]["encoder"][key] = value
-    (copied / "results.json").write_text(json.dumps(results))
+    with edited(copied) as results:
+        results["config"]["ggeur"]["encoder"][key] = value
     with pytest.raises(DataError, match="was trained on embeddings by pixels"):
         Predictor(copied)
 
@@ -299,9 +293,8 @@ def test_a_head_of_another_run_is_refused(copied, trained, simple):
     with pytest.raises(DataError, match=r"and results.* are not from the same run"):
         Predictor(copied)
     shutil.copy(simple / "head.safetensors", copied / "head.safetensors")
-    results = json.loads((copied / "results.json").read_text())
-    results["config"]["ggeur"]["mlp_hidden_dim"] = 0.0
-    (copied / "results.json").write_text(json.dumps(results))
+    with edited(copied) as results:
+        results["config"]["ggeur"]["mlp_hidden_dim"] = 0.0
     with pytest.raises(DataError, match="does not fit the run's settings"):
         Predictor(copied)
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from written_runs import edited
 
 from federatedscope_ggeur import FederatedClassifier, Predictor
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.reporting import RESULTS_FILE, read_results
+from federatedscope_ggeur.reporting import read_results
 
 CLASSES = ("cat", "dog", "emu")
 
@@ -119,15 +120,14 @@ def test_a_folder_of_an_older_release_opens(tmp_path, form):
     new, old = tmp_path / "new", tmp_path / "old"
     for folder in (new, old):
         classifier.save(folder)
-    said = json.loads((old / RESULTS_FILE).read_text())
-    said["schema_version"] = 10
-    del said["given"]
-    for scored in (said["final"], said["round0"]["closed_form"]):
-        (scored["probabilities"] or {}).pop("absent", None)
-    ggeur = said["config"]["ggeur"]
-    ggeur["closed_form"] = form
-    ggeur["encoder"]["hash_files"] = False
-    (old / RESULTS_FILE).write_text(json.dumps(said))
+    with edited(old) as said:
+        said["schema_version"] = 10
+        del said["given"]
+        for scored in (said["final"], said["round0"]["closed_form"]):
+            (scored["probabilities"] or {}).pop("absent", None)
+        ggeur = said["config"]["ggeur"]
+        ggeur["closed_form"] = form
+        ggeur["encoder"]["hash_files"] = False
     found = [Predictor(run).predict_proba(held["features"]) for run in (new, old)]
     assert np.array_equal(*found)
     # Such a folder does not say how wide its rows are; the head does.

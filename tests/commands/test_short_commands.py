@@ -74,30 +74,16 @@ def dry_run(config, tmp_path, capsys):
 
 def test_it_says_rows_bytes_memory_and_time(dry_run):
     said = dry_run()
-    assert re.search(
-        r"^client 1 \(art\): \d+ rows of \d+ classes to train on$", said, re.M
-    )
-    assert "ggeur.privacy.min_samples 5 withholds " in said
-    for phase in (
-        "statistics",
-        "geometry",
-        "prototypes",
-        "prepare",
-        "train",
-        "evaluate",
+    for line in (
+        r"^client 1 \(art\): \d+ rows of \d+ classes to train on$",
+        "ggeur.privacy.min_samples 5 withholds ",
+        *(f"^  {phase} +" for phase in ["statistics", "geometry", "prototypes"]),
+        *(f"^  {phase} +" for phase in ["prepare", "train", "evaluate"]),
+        r"^the run, 3 rounds, 3 scored +\S+ k?B +\S+ k?B$",
+        "of ggeur.memory_limit 1 GB, sets stay in memory",
+        r"^time: about .* a mini-batch\)$",
     ):
-        assert re.search(rf"^  {phase} +", said, re.M), phase
-    assert re.search(r"^the run, 3 rounds, 3 scored +\S+ k?B +\S+ k?B$", said, re.M)
-    assert "of ggeur.memory_limit 1 GB, sets stay in memory" in said
-    assert re.search(r"^time: about .* a mini-batch\)$", said, re.M)
-
-
-def test_it_says_how_long_heads_are_tried(dry_run):
-    same = ["data.splitter", "iid", "data.splitter_args", "[]"]
-    said = dry_run("ggeur.closed_form", "auto", *same)
-    assert re.search(
-        r"^time: .*\(round 0 .* s; of it .* s trying heads on left-out rows", said, re.M
-    )
+        assert re.search(line, said, re.M), line
 
 
 def test_many_clients_are_said_in_short(dry_run):
@@ -107,41 +93,53 @@ def test_many_clients_are_said_in_short(dry_run):
     assert "client 1 (" not in said.replace("(client 1)", "")
 
 
+FRESH = ["ggeur.noise", "fresh", "ggeur.privacy.min_samples", 1]
+EVEN = ["data.splitter", "iid", "data.splitter_args", "[]"]
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         (["ggeur.memory_limit", 100], "sets beyond this limit are drawn anew"),
-        (
-            ["ggeur.noise", "fresh", "ggeur.privacy.min_samples", 1],
-            "sets are drawn anew in every round",
-        ),
+        (FRESH, "sets are drawn anew in every round"),
         (["ggeur.closed_form", "lda"], "the run, 0 rounds"),
+        (["ggeur.closed_form", "auto", *EVEN], "of it .* s trying heads on left-out"),
     ],
-)  # fmt: skip
-def test_what_becomes_of_the_sets(dry_run, settings, said):
-    assert said in dry_run(*settings)
+)
+def test_what_becomes_of_the_sets_and_how_long_heads_are_tried(dry_run, settings, said):
+    assert re.search(said, dry_run(*settings), re.M)
+
+
+@pytest.fixture
+def settings(tmp_path) -> list[str]:
+    """Of a run on images that need no weights."""
+    words = {
+        "data.type": "image_folder@ggeur",
+        "data.root": write_images(tmp_path / "tree", per_class=12),
+        "ggeur.encoder.name": "hog",
+        "ggeur.encoder.batch_size": 2,
+        "ggeur.encoder.cache": tmp_path / "cache",
+        "ggeur.encoder.num_workers": 1,
+        "federate.client_num": 2,
+        "federate.total_round_num": 1,
+    }
+    return [str(part) for pair in words.items() for part in pair]
+
+
+@pytest.fixture
+def arguments(quickstart, settings) -> list[str]:
+    return ["embed", "--cfg", str(quickstart), *settings]
 
 
 class TestImages:
-    @pytest.fixture
-    def settings(self, tmp_path):
-        tree = write_images(tmp_path / "tree", per_class=12)
-        return [
-            "data.type", "image_folder@ggeur", "data.root", tree,
-            "ggeur.encoder.name", "hog", "ggeur.encoder.batch_size", 4,
-            "ggeur.encoder.cache", tmp_path / "cache", "ggeur.encoder.num_workers", 0,
-            "federate.client_num", 2, "federate.total_round_num", 1,
-        ]  # fmt: skip
-
     @pytest.mark.slow
     def test_those_that_are_not_embedded_are_counted(
-        self, dry_run, settings, quickstart, capsys
+        self, dry_run, settings, arguments, capsys
     ):
         said = dry_run(*settings)
         assert said.startswith("72 of 72 images are not in the cache ")
         assert "the run," not in said
-        words = ["embed", "--cfg", str(quickstart), *map(str, settings)]
-        assert main(words) == 0
+        assert main(arguments) == 0
         capsys.readouterr()
         assert "the run, 1 rounds" in dry_run(*settings)
 
@@ -199,11 +197,6 @@ class OfMyOwn(Method):
 """
 
 
-def test_keys_lists_every_setting(capsys):
-    assert main(["keys"]) == 0
-    assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out
-
-
 def test_words_search_names_and_meanings(capsys):
     assert main(["keys", "min_samples"]) == 0
     by_name = capsys.readouterr().out
@@ -226,8 +219,9 @@ def test_a_word_that_no_key_has(capsys):
 
 
 def test_a_config_is_read_first(capsys):
-    assert main(["keys", "--cfg", "ggeur_quickstart.yaml", "seed", "3"]) == 0
-    assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out
+    for words in ([], ["--cfg", "ggeur_quickstart.yaml", "seed", "3"]):
+        assert main(["keys", *words]) == 0
+        assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out
     assert main(["keys", "--cfg", "nowhere.yaml"]) == 1
     assert "'nowhere.yaml' does not exist" in capsys.readouterr().err
 
@@ -247,31 +241,19 @@ def test_the_keys_of_plugins_are_listed_even_if_the_config_is_wrong(tmp_path):
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def report(capsys):
-    """What the command prints, which finds nothing wrong unless said."""
-
-    def ask(status: int = 0) -> str:
-        assert main(["doctor"]) == status
-        return capsys.readouterr().out
-
-    return ask
-
-
-def test_it_says_what_is_there(report):
-    shown = report()
+def test_it_says_what_is_there_and_how_to_get_what_is_missing(capsys, monkeypatch):
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
     assert "torch: " in shown
     assert "weights for images: open_clip ViT-B-16, openai: " in shown
-
-
-def test_it_says_what_is_missing_and_how_to_get_it(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    shown = report(status=1)
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr().out
     assert "MISSING matplotlib" in shown
     assert "pip install matplotlib" in shown
 
 
-def test_it_says_what_two_builds_that_do_not_fit_need(report, monkeypatch):
+def test_it_says_what_two_builds_that_do_not_fit_need(capsys, monkeypatch):
     class Broken:
         """An import of it fails as that of a torchvision for another torch."""
 
@@ -281,26 +263,33 @@ def test_it_says_what_two_builds_that_do_not_fit_need(report, monkeypatch):
 
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    shown = report(status=1)
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr().out
     assert "MISSING torchvision: is installed but broken" in shown
     assert "must come from the same release and build" in shown
 
 
-def start(tmp_path, torch: str) -> subprocess.Popen:
-    """doctor, where importing torch runs `torch`."""
-    (tmp_path / "torch.py").write_text(torch)
+def start(words: list[str], *path: Path) -> subprocess.Popen:
+    """Python in a process group of its own, with this checkout's package."""
     return subprocess.Popen(
-        [sys.executable, "-m", "federatedscope_ggeur", "doctor"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        [sys.executable, *words],
+        cwd=path[0] if path else None,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT]))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
+def doctor(tmp_path, torch: str) -> subprocess.Popen:
+    """Where importing torch runs `torch`."""
+    (tmp_path / "torch.py").write_text(torch)
+    return start(["-m", "federatedscope_ggeur", "doctor"], tmp_path)
+
+
 def test_the_first_lines_come_before_torch(tmp_path):
-    process = start(tmp_path, "import time\ntime.sleep(10_000)\n")
+    process = doctor(tmp_path, "import time\ntime.sleep(10_000)\n")
     try:
         # A pipe: what is read here has been flushed.
         assert process.stdout.readline().startswith("federatedscope_ggeur ")
@@ -314,7 +303,7 @@ def test_the_first_lines_come_before_torch(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("error", ["ImportError", "OSError"])
 def test_a_torch_that_does_not_work_is_named(tmp_path, error):
-    process = start(tmp_path, f"raise {error}('no such library')\n")
+    process = doctor(tmp_path, f"raise {error}('no such library')\n")
     report, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "MISSING torch: " in report
@@ -324,21 +313,6 @@ def test_a_torch_that_does_not_work_is_named(tmp_path, error):
 
 
 # ``ggeur embed``.
-
-
-@pytest.fixture
-def arguments(quickstart, tmp_path) -> list[str]:
-    tree = write_images(tmp_path / "tree", per_class=12)
-    settings = {
-        "data.type": "image_folder@ggeur",
-        "data.root": tree,
-        "ggeur.encoder.name": "hog",
-        "ggeur.encoder.batch_size": 2,
-        "ggeur.encoder.cache": tmp_path / "cache",
-        "ggeur.encoder.num_workers": 1,
-    }
-    words = [str(part) for pair in settings.items() for part in pair]
-    return ["embed", "--cfg", str(quickstart), *words]
 
 
 @pytest.mark.slow
@@ -407,14 +381,7 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
     """Of ten batches the last one waits for the next, which is held back."""
     program = tmp_path / "held.py"
     program.write_text(HELD)
-    process = subprocess.Popen(
-        [sys.executable, str(program), str(tmp_path / "gate"), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    process = start([str(program), str(tmp_path / "gate"), *arguments])
     try:
         assert [process.stdout.readline() for _ in range(9)] == ["made\n"] * 9
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
@@ -450,27 +417,21 @@ def in_bash(tmp_path):
         pytest.skip("there is no bash")
     program = tmp_path / "bin" / "ggeur"
     program.parent.mkdir()
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import sys\n"
-        "from federatedscope_ggeur.cli import main\n"
-        "sys.exit(main())\n"
-    )
+    main_of = "import sys; from federatedscope_ggeur.cli import main; sys.exit(main())"
+    program.write_text(f"#!{sys.executable}\n{main_of}\n")
     program.chmod(0o755)
     docs = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
     command = re.search(r"^eval .*register.*$", docs, re.MULTILINE)[0]
     # The command of argcomplete, wherever this Python has it.
     made = python("-c", REGISTER, *shlex.split(command)[1].split()[1:]).stdout
 
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+
     def ask(line: str) -> list[str]:
         done = subprocess.run(
             [bash, "-c", ASK.format(register=made, line=shlex.quote(line))],
             cwd=tmp_path,
-            env={
-                **os.environ,
-                "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
-                "PYTHONPATH": str(ROOT),
-            },
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             check=True,

@@ -6,10 +6,20 @@ import pytest
 from pictures import write_images
 
 from federatedscope_ggeur.data import (
+    ENCODERS,
+    IMAGE_READERS,
+    READERS,
+    SPLITTERS,
     EncoderSettings,
     EncodingSettings,
     ExtractionSettings,
 )
+
+
+@pytest.fixture(autouse=True)
+def _unregistered_afterwards(monkeypatch):
+    for registry in (ENCODERS, IMAGE_READERS, READERS, SPLITTERS):
+        monkeypatch.setattr(registry, "_parts", dict(registry))
 
 
 @pytest.fixture

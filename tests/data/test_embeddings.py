@@ -70,28 +70,36 @@ def test_concatenate_keeps_order():
     assert torch.equal(Embeddings.concatenate(parts).features, rows.features)
 
 
+ZEROS, BYTES = torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.uint8)
+
+
 @pytest.mark.parametrize(
-    ("features", "labels", "message"),
+    ("changes", "message"),
     [
+        ({"features": torch.zeros(3)}, "'features' must have the shape"),
+        ({"features": ZEROS.double()}, "features.*float32"),
+        ({"labels": torch.zeros(3).int()}, "labels.*int64"),
+        ({"labels": torch.tensor([0, -3, 0])}, "negative label -3 in row 1"),
+        ({"features": torch.tensor([[0.0], [torch.nan], [0.0]])}, r"NaN.*is 1\."),
         (
-            torch.zeros(3),
-            torch.zeros(3).long(),
-            r"photo.*'features' must have the shape",
+            {"features": torch.tensor([[0.0], [1e15], [-1e30]])},
+            r"holds -1e\+30, beyond \+-1e\+15; the first such row is 2\.",
         ),
-        (torch.zeros(3, 2).double(), torch.zeros(3).long(), r"features.*float32"),
-        (torch.zeros(3, 2), torch.zeros(3).int(), r"labels.*int64"),
-        (torch.tensor([[0.0], [torch.nan]]), torch.zeros(2).long(), r"NaN.*is 1\."),
-        (
-            torch.tensor([[0.0], [1e15], [-1e30]]),
-            torch.zeros(3).long(),
-            r"photo.* holds -1e\+30, beyond \+-1e\+15; the first such row is 2\.",
-        ),
-        (torch.zeros(2, 2), torch.tensor([0, -3]), r"negative label -3 in row 1"),
+        # Bytes and a shape belong together.
+        ({"features": BYTES}, "uint8, which is for pixels"),
+        ({"image_shape": (1, 2, 2)}, "must be torch.uint8 if there is"),
+        ({"features": BYTES, "image_shape": (3, 2, 2)}, r"\(3, 2, 2\).*of 4 pixels"),
+        ({"features": BYTES, "image_shape": (2, 2)}, r"\(2, 2\) does not fit"),
+        ({"features": BYTES, "image_shape": (-1, -2, 2)}, "does not fit"),
+        ({"users": torch.zeros(3)}, "'users' must be torch.int64"),
+        ({"users": torch.zeros(4).long()}, r"'users' must .* shape \[3\]"),
+        ({"users": torch.tensor([0, 1, -1])}, "negative user -1 in row 2"),
     ],
 )
-def test_bad_tensors_are_refused(features, labels, message):
-    with pytest.raises(DataError, match=message):
-        Embeddings(features, labels, "photo")
+def test_rows_that_cannot_be_are_refused(changes, message):
+    given = {"features": ZEROS, "labels": torch.zeros(3).long(), "domain": "photo"}
+    with pytest.raises(DataError, match=f"photo.*{message}"):
+        Embeddings(**{**given, **changes})
 
 
 def test_all_values_that_messages_take_are_accepted():
@@ -146,37 +154,8 @@ def test_pixels_keep_their_shape_and_users():
     assert both.users.tolist() == [3, 0, 3, 1, 3, 3]
     assert Embeddings.concatenate([rows, picture()]).users is None
     assert rows.select([]).users.tolist() == []
-    assert DataSet((Domain("photo", rows, picked),), ("a", "b"), "").image_shape == (
-        3, 2, 2,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("features", "shape", "message"),
-    [
-        (torch.zeros(3, 4, dtype=torch.uint8), None, r"uint8, which is for pixels"),
-        (torch.zeros(3, 4), (1, 2, 2), r"must be torch.uint8 if there is"),
-        (torch.zeros(3, 4, dtype=torch.uint8), (3, 2, 2), r"\(3, 2, 2\).*of 4 pixels"),
-        (torch.zeros(3, 4, dtype=torch.uint8), (2, 2), r"\(2, 2\) does not fit"),
-        (torch.zeros(3, 4, dtype=torch.uint8), (-1, -2, 2), r"does not fit"),
-    ],
-)
-def test_bytes_and_a_shape_belong_together(features, shape, message):
-    with pytest.raises(DataError, match=rf"photo.*{message}"):
-        Embeddings(features, torch.zeros(3).long(), "photo", shape)
-
-
-@pytest.mark.parametrize(
-    ("users", "message"),
-    [
-        (torch.zeros(3), r"'users' must be torch.int64"),
-        (torch.zeros(3).long(), r"'users' must .* shape \[4\]"),
-        (torch.tensor([0, 1, -1, 0]), r"'users' holds the negative user -1 in row 2"),
-    ],
-)
-def test_bad_users_are_refused(users, message):
-    with pytest.raises(DataError, match=rf"photo.*{message}"):
-        picture(users=users)
+    both = DataSet((Domain("photo", rows, picked),), ("a", "b"), "")
+    assert both.image_shape == (3, 2, 2)
 
 
 def test_domains_of_images_have_one_shape():
@@ -242,9 +221,7 @@ def test_what_a_reader_changes_is_its_own(digits):
 # `load_data` finds the reader that data.type names.
 
 
-def test_known_readers_are_called(monkeypatch):
-    monkeypatch.setattr(READERS, "_parts", {})
-
+def test_known_readers_are_called():
     @register_reader("echo")
     def read(root, splits, seed):
         found = read_digits_quickstart(splits, seed)
@@ -254,9 +231,7 @@ def test_known_readers_are_called(monkeypatch):
     assert found.encoder == f"somewhere, {SPLITS}, 5"
 
 
-def test_another_result_than_a_data_set_is_refused(monkeypatch):
-    monkeypatch.setattr(READERS, "_parts", {})
-
+def test_another_result_than_a_data_set_is_refused():
     @register_reader("nothing")
     def read(root, splits, seed):
         """Forgets to return what it read."""
@@ -288,12 +263,6 @@ SETTINGS = (
     Key("side", 4.0, "Pixels.", whole(1)),
     Key("limit", NOT_SET, "Images; -1: all.", whole(1, not_set_allowed=True)),
 )
-
-
-@pytest.fixture(autouse=True)
-def _unregistered_afterwards(monkeypatch):
-    for registry in (ENCODERS, IMAGE_READERS, READERS, SPLITTERS):
-        monkeypatch.setattr(registry, "_parts", dict(registry))
 
 
 @pytest.fixture
@@ -471,17 +440,6 @@ class TestSplitter:
     def test_shares_of_more_than_all_are_refused(self, first, rest):
         with pytest.raises(ConfigError, match=r"data\.splitter: 'first' must return"):
             self.rows([{"first": first, "rest": rest}])
-
-
-def test_a_name_is_taken_once():
-    for register, registry in (
-        (register_reader, READERS),
-        (register_image_reader, IMAGE_READERS),
-        (register_encoder, ENCODERS),
-        (register_splitter, SPLITTERS),
-    ):
-        with pytest.raises(ValueError, match="already registered"):
-            register(next(iter(registry)))(lambda *arguments: None)
 
 
 @pytest.mark.parametrize("registry", [ENCODERS, IMAGE_READERS, READERS, SPLITTERS])

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from own_process import PATIENCE
+from own_process import is_there, until
 from pictures import photograph, write_images
 from PIL import Image
 from torchvision import io, transforms
@@ -64,17 +64,6 @@ def test_rows_keep_their_order_and_batches_their_size(images, pixels):
     )
     assert torch.equal(torch.cat(batches), expected)
     assert torch.equal(features(pixels, images, first=8), expected[8:])
-
-
-@pytest.mark.slow
-def test_workers_batches_and_starts_change_nothing_but_rounding(images):
-    encoder = build_encoder(EncoderSettings("timm", "test_vit", "none"), CPU)
-    expected = features(encoder, images)
-    workers = ExtractionSettings(batch_size=4, num_workers=2, num_threads=1)
-    assert torch.equal(features(encoder, images, workers), expected)
-    assert torch.equal(features(encoder, images, HERE, first=8), expected[8:])
-    larger = ExtractionSettings(batch_size=7, num_workers=1, num_threads=2)
-    assert torch.allclose(features(encoder, images, larger), expected, atol=1e-5)
 
 
 def test_images_are_decoded_by_other_processes(images, pixels):
@@ -266,15 +255,7 @@ def test_processes_stay_from_run_to_run():
         assert seen[0] == seen[1]
         assert len(seen[0]) == 2
         assert os.getpid() not in seen[0]
-    assert not any(map(is_alive, seen[0]))
-
-
-def is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    assert not any(map(is_there, seen[0]))
 
 
 def test_what_cannot_be_sent_is_inherited_by_others():
@@ -315,9 +296,7 @@ def test_a_thread_runs_ahead_but_not_far():
 
     found = ahead(items(), 2)
     assert next(found) == 0
-    deadline = time.monotonic() + PATIENCE
-    while len(made) < 4 and time.monotonic() < deadline:
-        time.sleep(0.001)
+    until(lambda: len(made) >= 4)
     time.sleep(0.01)
     assert made == [0, 1, 2, 3]  # one used, two ready, one that waits for room
     found.close()
@@ -354,30 +333,30 @@ def test_closing_closes_what_the_thread_reads():
 # The three ways to decode, beside each other: pillow, draft, gpu (here on the CPU).
 
 
+BICUBIC = transforms.InterpolationMode.BICUBIC
 WAYS = ("pillow", "draft", "gpu")
 OTHERS = ("draft", "gpu")
 
 
-def encoder_of(decode, device=CPU) -> Encoder:
-    """Gives the pixels_by that a model would see."""
-    frame = frame_of(
-        transforms.Compose(
-            [
-                transforms.Resize(24, transforms.InterpolationMode.BICUBIC),
-                transforms.CenterCrop(24),
-                transforms.ToTensor(),
-                transforms.Normalize((0.5,) * 3, (0.5,) * 3),
-            ]
-        )
-    )
+def encoder_of(decode) -> Encoder:
+    """Gives the pixels that a model would see."""
+    small = transforms.Resize(24, BICUBIC), transforms.CenterCrop(24)
+    rest = transforms.ToTensor(), transforms.Normalize((0.5,) * 3, (0.5,) * 3)
+    frame = frame_of(transforms.Compose([*small, *rest]))
+    settings = {"device": CPU, "frame": frame, "decode": decode}
 
     def encode(batch):
         return batch.flatten(1).float()
 
-    dim = 3 * 24 * 24
-    return Encoder(
-        "x", {}, dim, frame.shape, encode, device, frame=frame, decode=decode
-    )
+    return Encoder("x", {}, 3 * 24 * 24, frame.shape, encode, **settings)
+
+
+def photographs(folder, sizes) -> tuple[Images, list[Path]]:
+    """Of these sizes, and their files."""
+    paths = [folder / f"{k}.jpg" for k in range(len(sizes))]
+    for k, (path, size) in enumerate(zip(paths, sizes)):
+        photograph(*size, seed=k).save(path)
+    return images_from_files(folder, [*map(str, paths)], [0] * len(paths)), paths
 
 
 def pixels_by(path, decode):
@@ -398,12 +377,6 @@ def test_photographs_move_by_a_few_grey_levels(tmp_path, size, mode):
         assert apart.max() < 20
 
 
-def turned(path):
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    photograph().save(path, "JPEG", exif=exif)
-
-
 #: What is no plain JPEG, whatever its name; JPEGs that are too small for a draft, too.
 NOT_PLAIN = {
     "png": lambda path: photograph().save(path, "PNG"),
@@ -421,8 +394,9 @@ def test_what_is_no_plain_jpeg_is_pillow_s(tmp_path, write, decode):
 
 
 def test_a_turned_photograph_is_pillow_s_or_a_turned_draft(tmp_path):
-    path = tmp_path / "a.jpg"
-    turned(path)
+    path, exif = tmp_path / "a.jpg", Image.Exif()
+    exif[0x0112] = 6
+    photograph().save(path, exif=exif)
     by_pillow = pixels_by(path, "pillow")
     assert torch.equal(pixels_by(path, "gpu"), by_pillow)
     assert (pixels_by(path, "draft") - by_pillow).abs().mean() < 1.5
@@ -436,20 +410,15 @@ def test_a_draft_is_never_smaller_than_what_is_needed(tmp_path):
 
 @pytest.mark.parametrize("decode", WAYS)
 def test_a_file_that_ends_too_early_is_named(tmp_path, decode):
-    path = tmp_path / "a.jpg"
-    photograph().save(path)
+    images, (path,) = photographs(tmp_path, [(160, 120)])
     path.write_bytes(path.read_bytes()[:-500])
-    images = images_from_files(tmp_path, [str(path)], [0])
-    with pytest.raises(DataError, match=r"a\.jpg: the file cannot be loaded"):
+    with pytest.raises(DataError, match=r"0\.jpg: the file cannot be loaded"):
         list(extract(encoder_of(decode), images, HERE))
 
 
 def test_what_torchvision_cannot_decode_is_pillow_s(tmp_path, monkeypatch):
     """It fails for a whole batch because of one file."""
-    paths = [tmp_path / f"{k}.jpg" for k in range(3)]
-    for k, path in enumerate(paths):
-        photograph(seed=k).save(path)
-    images = images_from_files(tmp_path, [*map(str, paths)], [0, 0, 0])
+    images, paths = photographs(tmp_path, [(160, 120)] * 3)
     whole = torch.cat([*extract(encoder_of("gpu"), images, HERE)])
     odd, decode = len(paths[1].read_bytes()), io.decode_jpeg
 
@@ -467,11 +436,7 @@ def test_what_torchvision_cannot_decode_is_pillow_s(tmp_path, monkeypatch):
 @pytest.mark.parametrize("decode", WAYS)
 def test_processes_batches_and_sizes_change_nothing(tmp_path, decode, monkeypatch):
     sizes = [(160, 120), (100, 130), (160, 120), (80, 81), (160, 120)]
-    paths = []
-    for k, size in enumerate(sizes):
-        paths.append(str(tmp_path / f"{k}.jpg"))
-        photograph(*size, seed=k).save(paths[-1])
-    images = images_from_files(tmp_path, paths, [0] * len(paths))
+    images, paths = photographs(tmp_path, sizes)
     encoder = encoder_of(decode)
     wanted = torch.stack([pixels_by(path, decode).flatten() for path in paths])
     for settings in (HERE, replace(HERE, num_workers=2, batch_size=3)):
@@ -481,9 +446,7 @@ def test_processes_batches_and_sizes_change_nothing(tmp_path, decode, monkeypatc
         assert torch.equal(torch.cat([*extract(encoder, images, HERE)]), wanted)
 
 
-def test_images_that_share_a_file_are_pillow_s(tmp_path):
-    tree = write_images(tmp_path / "tree", domains=("day",))
-    images = IMAGE_READERS["image_folder"](str(tree)).domains[0].train
+def test_images_that_share_a_file_are_pillow_s(images):
     load = images.load.__call__  # has no path
     for decode in OTHERS:
         found = ImagePreparation.of(encoder_of(decode))(load, 1)

@@ -19,6 +19,11 @@ def arrays(n=10, dim=4, classes=3, dtype=np.float32):
     return {"features": features, "labels": np.arange(n) % classes}
 
 
+def pixels(n=10, shape=(3, 2, 2)):
+    features = np.arange(n * 12).reshape(n, 12).astype(np.uint8)
+    return {"features": features, "image_shape": np.array(shape)}
+
+
 def save(path, **changes):
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = {**arrays(), **changes}
@@ -67,14 +72,17 @@ def test_train_and_test_in_the_root_are_one_domain(tmp_path):
     assert data.num_classes == 5
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4", "int16"])
-@pytest.mark.parametrize("label_dtype", ["uint8", "int32", ">i8"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", ">f4", "int16", "uint8"]
+)
+@pytest.mark.parametrize("label_dtype", ["uint8", "int32", ">i8", "float64"])
 def test_dtypes_are_cast(tmp_path, dtype, label_dtype):
     given = arrays(dtype=dtype)
-    save(tmp_path / "a.npz", features=given["features"])
     save(tmp_path / "a.npz", **{**given, "labels": given["labels"].astype(label_dtype)})
-    train = read(tmp_path).domains[0].train
+    data = read(tmp_path)
+    train = data.domains[0].train
     assert (train.features.dtype, train.labels.dtype) == (torch.float32, torch.int64)
+    assert data.image_shape is None  # bytes too are embeddings without one
 
 
 def test_class_names_and_encoder_are_read(tmp_path):
@@ -87,37 +95,28 @@ def test_class_names_and_encoder_are_read(tmp_path):
     assert data.encoder == "CLIP ViT-B/16"
 
 
-@pytest.mark.parametrize("listed", [None, "dog\nemu\ncat\n"])
-def test_labels_may_be_names_and_whole_floats(tmp_path, listed):
+@pytest.mark.parametrize("listed", ["", "dog\nemu\ncat\n"])
+def test_labels_may_be_names(tmp_path, listed):
     names = np.array(["cat", "dog", "cat", "emu"] * 5)
-    rows = np.random.default_rng(0).normal(size=(20, 4))
-    np.savez(tmp_path / "a.npz", features=rows, labels=names)
-    order = ["cat", "dog", "emu"]
+    save(tmp_path / "a.npz", features=np.arange(20.0)[:, None], labels=names)
     if listed:
         (tmp_path / "class_names.txt").write_text(listed)
-        order = listed.split()
-    by_name = read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
-    assert by_name.class_names == tuple(order)
-    (tmp_path / "class_names.txt").write_text("\n".join(order))
-    numbers = np.array([float(order.index(name)) for name in names])
-    np.savez(tmp_path / "a.npz", features=rows, labels=numbers)
-    by_number = read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
-    for split in ("train", "test"):
-        one, other = (getattr(d.domains[0], split) for d in (by_name, by_number))
-        assert torch.equal(one.labels, other.labels)
-        assert torch.equal(one.features, other.features)
+    data = read(tmp_path)
+    assert data.class_names == tuple(listed.split() or ["cat", "dog", "emu"])
+    for rows in (data.domains[0].train, data.domains[0].test):
+        found = [data.class_names[c] for c in rows.labels.tolist()]
+        assert found == names[rows.features[:, 0].long().numpy()].tolist()
 
 
 def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
-    rows = np.zeros((4, 2))
-    np.savez(tmp_path / "a.npz", features=rows, labels=np.array(list("abab")))
-    np.savez(tmp_path / "b.npz", features=rows, labels=np.arange(4))
+    save(tmp_path / "a.npz", labels=np.array(list("ababababab")))
+    save(tmp_path / "b.npz")
     with pytest.raises(DataError, match=r"names in a\.npz, but numbers in b\.npz"):
-        read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
+        read(tmp_path)
     (tmp_path / "b.npz").unlink()
     (tmp_path / "class_names.txt").write_text("a\nc\n")
     with pytest.raises(DataError, match=r"a\.npz: row 1 has the label 'b'"):
-        read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
+        read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +136,10 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
         ({"features": np.zeros((0, 4)), "labels": np.zeros(0, int)}, r"have no rows"),
         ({"features": np.full((10, 2), None)}, r"needs pickle.*refused"),
         ({"labels": np.full(10, 1, dtype=object)}, r"needs pickle.*refused"),
+        ({"image_shape": np.array([3, 2, 2])}, "must be torch.uint8 if there is an"),
+        (pixels(shape=(3.5, 2.0, 2.0)), r"'image_shape' must hold whole numbers"),
+        ({"users": np.arange(10) - 1}, r"'users' holds the negative user -1 in row 0"),
+        ({"users": np.array(list("abcdefghij"))}, r"'users' must hold whole numbers"),
     ],
 )
 def test_bad_arrays_are_refused(tmp_path, changes, message):
@@ -144,11 +147,6 @@ def test_bad_arrays_are_refused(tmp_path, changes, message):
     where = r"(?s).*" if "largest" in message else r"(?s)photo\.npz: .*"
     with pytest.raises(DataError, match=where + message):
         read(tmp_path)
-
-
-def whole_file(path):
-    save(path)
-    return path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +162,8 @@ def whole_file(path):
 )
 def test_corrupt_file_is_refused(tmp_path, damage):
     path = tmp_path / "photo.npz"
-    path.write_bytes(damage(whole_file(path)))
+    save(path)
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError, match=r"photo\.npz: the file is corrupt"):
         read(tmp_path)
 
@@ -173,13 +172,10 @@ def test_corrupt_file_is_refused(tmp_path, damage):
     ("files", "message"),
     [
         (["a.npz", "b/train.npz", "b/test.npz"], r"'a', 'b'.* have different layouts"),
-        (
-            ["a.npz", "train.npz", "test.npz"],
-            r"'a', 'test', 'train'.* different layouts",
-        ),
+        (["a.npz", "train.npz", "test.npz"], r"'a', 'test', 'train'.* different lay"),
         (
             ["train.npz", "test.npz", "b/train.npz", "b/test.npz"],
-            r"'test', 'train', 'b'.* have different layouts",
+            "'train', 'b'",
         ),
         (["train.npz"], r"no test\.npz"),
         (["test.npz"], r"no train\.npz"),
@@ -197,20 +193,14 @@ def test_unclear_layouts_are_refused(tmp_path, files, message):
 
 def test_missing_and_empty_roots_say_what_was_looked_for(tmp_path):
     layouts = r".*<domain>\.npz.*<domain>/train\.npz.*'features'"
-    with pytest.raises(DataError, match=r"data\.root.*absent does not exist" + layouts):
-        read(tmp_path / "absent")
-    with pytest.raises(DataError, match=r"has no \.npz file" + layouts):
-        read(tmp_path)
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(DataError, match=r"file is not a folder" + layouts):
-        read(tmp_path / "file")
-
-
-def test_mixed_dimensions_are_refused(tmp_path):
-    save(tmp_path / "a.npz", **arrays(dim=4))
-    save(tmp_path / "b.npz", **arrays(dim=5))
-    with pytest.raises(DataError, match=r"domain 'b'.*D = 5.*'a'.*D = 4"):
-        read(tmp_path)
+    for name, problem in (
+        ("absent", r"data\.root.*absent does not exist"),
+        ("", r"has no \.npz file"),
+        ("file", "file is not a folder"),
+    ):
+        with pytest.raises(DataError, match=problem + layouts):
+            read(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -219,11 +209,7 @@ def test_mixed_dimensions_are_refused(tmp_path):
         ("class_names.txt", b"cat\ndog\n", r"photo\.npz: label 2 in row 2.*2 classes"),
         ("class_names.txt", b"cat\n\ndog\n", r"class_names\.txt: line 2 is empty"),
         ("class_names.txt", b"cat\ndog\ncat\n", r"line 3 repeats the name 'cat'"),
-        (
-            "class_names.txt",
-            b"\xff\xfe\xfa",
-            r"class_names\.txt: the text is not UTF-8",
-        ),
+        ("class_names.txt", b"\xff\xfe\xfa", r"names\.txt: the text is not UTF-8"),
         ("encoder.txt", b"one\ntwo\n", r"encoder\.txt: must hold one line"),
     ],
 )
@@ -289,11 +275,6 @@ def test_what_may_not_be_read_is_named(tmp_path, deny, name):
         read(root)
 
 
-def pixels(n=10, shape=(3, 2, 2)):
-    features = np.arange(n * 12).reshape(n, 12).astype(np.uint8)
-    return {"features": features, "image_shape": np.array(shape)}
-
-
 def test_pixels_and_users_are_kept(tmp_path):
     for part in ("train", "test"):
         users = np.arange(10, dtype=np.uint16) // 3
@@ -314,31 +295,6 @@ def test_pixels_and_users_stay_together_when_they_are_split(tmp_path):
         assert torch.equal(rows.features, firsts)
 
 
-def test_bytes_without_a_shape_are_embeddings_as_before(tmp_path):
-    save(tmp_path / "day.npz", **arrays(dtype=np.uint8))
-    data = read(tmp_path)
-    assert data.image_shape is None
-    assert data.domains[0].train.features.dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"image_shape": np.array([3, 2, 2])},
-            r".features. must be torch.uint8 if there is an .image_shape.",
-        ),
-        (pixels(shape=(3.5, 2.0, 2.0)), r"'image_shape' must hold whole numbers"),
-        ({"users": np.arange(10) - 1}, r"'users' holds the negative user -1 in row 0"),
-        ({"users": np.array(list("abcdefghij"))}, r"'users' must hold whole numbers"),
-    ],
-)
-def test_shapes_and_users_that_do_not_fit(tmp_path, changes, message):
-    save(tmp_path / "day.npz", **changes)
-    with pytest.raises(DataError, match=rf"day\.npz: {message}"):
-        read(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
@@ -347,9 +303,8 @@ def test_shapes_and_users_that_do_not_fit(tmp_path, changes, message):
     ],
 )
 def test_labels_that_leave_gaps_are_said(tmp_path, caplog, labels, said):
-    features = np.ones((6, 2), dtype="float32")
-    np.savez(tmp_path / "art.npz", features=features, labels=np.array(labels))
-    read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
+    save(tmp_path / "art.npz", **{**arrays(6), "labels": np.array(labels)})
+    read(tmp_path)
     assert said in caplog.text
     assert bool(caplog.text) == bool(said)
 
@@ -370,10 +325,8 @@ def test_labels_that_leave_gaps_are_said(tmp_path, caplog, labels, said):
 def test_domains_called_as_the_parts_of_a_split_are_refused(tmp_path, names, is_split):
     for name in names:
         save(tmp_path / f"{name}.npz")
-    if is_split:
-        with pytest.raises(
-            DataError, match=r"look like the parts of a split.*call the"
-        ):
-            read(tmp_path)
-    else:
+    if not is_split:
         assert len(read(tmp_path).domains) == 2
+        return
+    with pytest.raises(DataError, match=r"look like the parts of a split.*call the"):
+        read(tmp_path)

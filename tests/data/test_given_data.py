@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 from PIL import Image
-from test_partition import divide, make_dataset, numbers
+from test_partition import SPLITTERS, divide, make_dataset, numbered, numbers
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.data import (
@@ -41,26 +41,6 @@ N = 40
 X = np.random.default_rng(0).normal(size=(N, 3)).astype("float32")
 Y = np.arange(N) % 4
 SITE = np.array(["north", "south"])[np.arange(N) // 5 % 2]
-
-
-@pytest.mark.parametrize("kind", [np.array, torch.tensor, list])
-def test_rows_go_to_their_clients_and_splits(kind):
-    test, val = np.arange(N) % 5 == 0, np.arange(N) % 5 == 1
-    data = FederatedData.from_arrays(
-        kind(X), kind(Y), SITE, np.where(SITE == "north", "day", "night"),
-        test=test, validation=kind(val),
-    )  # fmt: skip
-    assert [(c.number, c.domain) for c in data.clients] == [(1, "day"), (2, "night")]
-    assert data.domains == ("day", "night")
-    assert data.class_names == ("0", "1", "2", "3")
-    for client, site in zip(data.clients, ("north", "south")):
-        parts = {"train": ~test & ~val, "test": test, "val": val}
-        for split, mask in parts.items():
-            mine = mask & (site == SITE)
-            rows = getattr(client, split)
-            assert np.array_equal(rows.features.numpy(), X[mine])
-            assert np.array_equal(rows.labels.numpy(), Y[mine])
-            assert rows.domain == client.domain
 
 
 def test_names_users_and_defaults():
@@ -316,19 +296,21 @@ def arrays(draw):
     }
 
 
-def divided(rows, **options) -> FederatedData:
-    split = rows["split"]
-    given = {name: rows[name] for name in ("features", "labels", "clients", "domains")}
-    given.update(test=split == 1, validation=split == 2)
+def divided(rows, kind=np.array) -> FederatedData:
+    given, split = dict(rows), rows["split"]
+    del given["split"]
+    given |= {name: kind(rows[name]) for name in ("features", "labels")}
+    given |= {"test": split == 1, "validation": kind(split == 2)}
     names = [str(c) for c in range(CLASSES)]
-    return FederatedData.from_arrays(**given, class_names=names, **options)
+    return FederatedData.from_arrays(**given, class_names=names)
 
 
-@given(arrays())
-def test_each_client_has_its_rows_in_their_order(rows):
-    data = divided(rows)
+@given(arrays(), st.sampled_from([np.array, torch.tensor, list]))
+def test_each_client_has_its_rows_in_their_order(rows, kind):
+    data = divided(rows, kind)
     labels = np.unique(rows["clients"])
-    assert len(data.clients) == len(labels)
+    assert [one.number for one in data.clients] == [*range(1, len(labels) + 1)]
+    assert data.domains == tuple(dict.fromkeys(c.domain for c in data.clients))
     for client, who in zip(data.clients, labels):
         assert client.domain == ("a", "b")[who % 2]
         for place, split in enumerate(SPLITS):
@@ -384,11 +366,13 @@ def test_a_client_by_position():
 @effort(max_examples=30)
 @given(
     st.integers(0, 9),
-    st.sampled_from(["iid", "lda", "lds", "domain"]),
+    # At the last, some clients have no rows.
+    st.sampled_from([*SPLITTERS.items(), ("lda", [{"alpha": 1e-6}])]),
     st.integers(0, 99),
 )
 def test_one_client_holds_every_clients_rows_in_order(more, splitter, seed):
-    divided = divide(make_dataset(), splitter, clients=2 + more, seed=seed)
+    name, args = splitter
+    divided = divide(make_dataset(), name, args, clients=2 + more, seed=seed)
     (client,) = centralise(divided).clients
     assert client.number == 1
     trains = [c.train for c in divided.clients]
@@ -397,16 +381,28 @@ def test_one_client_holds_every_clients_rows_in_order(more, splitter, seed):
     assert client.domain == client.train.domain == "all domains"
 
 
-def test_the_test_sets_are_those_of_the_clients_together():
-    divided = divide(make_dataset(), clients=5)
+def test_what_is_not_trained_on_and_what_the_data_are_stays():
+    divided = divide(make_dataset(), clients=5, validation=0.2)
     pooled = centralise(divided)
     assert pooled.domains == divided.domains
-    before, after = divided.test_sets(), pooled.test_sets()
-    assert list(after) == list(before) == ["art", "photo"]
-    for name, rows in before.items():
-        assert numbers(after[name]) == numbers(rows)
-        assert torch.equal(after[name].labels, rows.labels)
-    assert len(pooled.clients[0].test) == 0
+    pairs = [(divided.test_sets(), pooled.test_sets())]
+    pairs.append((divided.rows("val"), pooled.rows("val")))
+    for before, after in pairs:
+        assert list(after) == list(before) == ["art", "photo"]
+        for name, rows in before.items():
+            assert len(rows) > 0
+            assert numbers(after[name]) == numbers(rows)
+            assert torch.equal(after[name].labels, rows.labels)
+    (client,) = pooled.clients
+    assert len(client.test) == len(client.val) == 0
+    (trained,) = pooled.rows("train").items()
+    assert trained[0] == "all domains"
+    assert numbers(trained[1]) == numbers(client.train)
+    assert (pooled.dim, pooled.num_classes) == (divided.dim, divided.num_classes)
+    assert (pooled.class_names, pooled.encoder) == (divided.class_names, "numbers")
+    assert pooled.is_centralised
+    assert not divided.is_centralised
+    assert centralise(pooled) is pooled
 
 
 def test_an_unseen_domain_stays_one():
@@ -418,54 +414,12 @@ def test_an_unseen_domain_stays_one():
     assert pooled.domains == ("art", "sketch")
 
 
-def test_what_the_data_are_stays():
-    divided = divide(make_dataset(), clients=4)
-    pooled = centralise(divided)
-    assert (pooled.dim, pooled.num_classes) == (divided.dim, divided.num_classes)
-    assert (pooled.class_names, pooled.encoder) == (divided.class_names, "numbers")
-    assert pooled.is_centralised
-    assert not divided.is_centralised
-
-
-def test_a_second_time_changes_nothing():
-    pooled = centralise(divide(make_dataset(), clients=4))
-    assert centralise(pooled) is pooled
-
-
-def test_clients_without_rows_are_no_problem():
-    divided = divide(make_dataset((2,), (2,)), "lda", [{"alpha": 1e-6}], clients=6)
-    (client,) = centralise(divided).clients
-    assert sorted(numbers(client.train)) == [0, 1]
-
-
-def test_rows_for_validation_stay_apart_too():
-    divided = divide(make_dataset(), clients=5, validation=0.2)
-    pooled = centralise(divided)
-    (client,) = pooled.clients
-    assert len(client.val) == 0
-    for name, rows in divided.rows("val").items():
-        assert len(rows) > 0
-        assert numbers(pooled.rows("val")[name]) == numbers(rows)
-    assert list(pooled.rows("train")) == ["all domains"]
-    assert numbers(pooled.rows("train")["all domains"]) == numbers(client.train)
-
-
 # The train/test split: exact sizes, disjoint, stratified, keyed by seed and domain.
 
 
 labels_of_any_mix = st.lists(st.integers(0, 6), max_size=80).map(
     lambda values: np.array(values, dtype=np.int64)
 )
-
-
-def numbered(n, name="photo"):
-    """Rows that can be told apart: the feature is the row's number."""
-    features = torch.arange(n, dtype=torch.float32)[:, None]
-    return Embeddings(features, torch.arange(n) % 3, name)
-
-
-def row_numbers(rows):
-    return rows.features[:, 0].tolist()
 
 
 @given(labels_of_any_mix, st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 9))
@@ -496,23 +450,23 @@ def test_deal_is_even_overall_and_in_every_class(labels, parts, seed):
 @examples(20)
 @given(st.integers(0, 10**9))
 def test_same_seed_same_split_other_seed_other_split(seed):
-    first = split_domain(numbered(90), [0.7, 0.0, 0.3], seed)
-    again = split_domain(numbered(90), [0.7, 0.0, 0.3], seed)
-    other = split_domain(numbered(90), [0.7, 0.0, 0.3], seed + 1)
-    named = split_domain(numbered(90, "sketch"), [0.7, 0.0, 0.3], seed)
-    assert row_numbers(first.train) == row_numbers(again.train)
-    assert row_numbers(first.train) != row_numbers(other.train)
-    assert row_numbers(first.train) != row_numbers(named.train)
+    first = split_domain(numbered(90, "photo", 3), [0.7, 0.0, 0.3], seed)
+    again = split_domain(numbered(90, "photo", 3), [0.7, 0.0, 0.3], seed)
+    other = split_domain(numbered(90, "photo", 3), [0.7, 0.0, 0.3], seed + 1)
+    named = split_domain(numbered(90, "sketch", 3), [0.7, 0.0, 0.3], seed)
+    assert numbers(first.train) == numbers(again.train)
+    assert numbers(first.train) != numbers(other.train)
+    assert numbers(first.train) != numbers(named.train)
 
 
 def test_fractions_below_one_leave_rows_out():
-    domain = split_domain(numbered(100), [0.3, 0.0, 0.2], 0)
+    domain = split_domain(numbered(100, "photo", 3), [0.3, 0.0, 0.2], 0)
     assert (len(domain.train), len(domain.test)) == (30, 20)
 
 
 def test_domain_too_small_to_split_is_refused():
     with pytest.raises(DataError, match=r"photo.*1 row.*data\.splits"):
-        split_domain(numbered(1), [0.7, 0.0, 0.3], 0)
+        split_domain(numbered(1, "photo", 3), [0.7, 0.0, 0.3], 0)
 
 
 @pytest.mark.parametrize(
@@ -559,7 +513,7 @@ class TestHoldOut:
     def test_validation_takes_its_part_of_what_is_not_for_testing(self):
         assert validation_share([0.6, 0.2, 0.2]) == pytest.approx(0.25)
         assert validation_share([0.7, 0.0, 0.3]) == 0
-        domain = split_domain(numbered(100), [0.6, 0.2, 0.2], 0)
+        domain = split_domain(numbered(100, "photo", 3), [0.6, 0.2, 0.2], 0)
         assert (len(domain.train), len(domain.test)) == (80, 20)
-        same = split_domain(numbered(100), [0.8, 0.0, 0.2], 0)
-        assert row_numbers(same.train) == row_numbers(domain.train)
+        same = split_domain(numbered(100, "photo", 3), [0.8, 0.0, 0.2], 0)
+        assert numbers(same.train) == numbers(domain.train)

@@ -11,17 +11,30 @@ from fractions import Fraction
 import numpy as np
 
 
-def class_moments(rows, labels, c):
-    """``(n, mu, Sigma)`` of class `c`; mu and Sigma are zero if it has no samples."""
+def class_moments(rows, labels, c, weights=None):
+    """``(n, mu, Sigma)`` of class `c`; mu and Sigma are zero if it has no samples.
+
+    A row of weight w counts as w rows.
+    """
     dim = rows.shape[1]
-    members = [row for row, label in zip(rows, labels) if label == c]
-    n = len(members)
+    weights = [1] * len(rows) if weights is None else weights
+    members = [(w, x) for w, x, label in zip(weights, rows, labels) if label == c]
+    n = sum(w for w, _ in members)
     mean, covariance = np.zeros(dim), np.zeros((dim, dim))
-    for x in members:
-        mean += x / n
-    for x in members:
-        covariance += np.outer(x - mean, x - mean) / n
+    for w, x in members:
+        mean += w * x / n
+    for w, x in members:
+        covariance += w * np.outer(x - mean, x - mean) / n
     return n, mean, covariance
+
+
+def merge_at_random(parts, rng):
+    """Any order and any grouping: join two at random until one is left."""
+    parts = list(parts)
+    while len(parts) > 1:
+        b, a = (parts.pop(rng.integers(len(parts))) for _ in range(2))
+        parts.append(a + b)
+    return parts[0]
 
 
 def merge(parts):

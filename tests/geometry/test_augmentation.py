@@ -68,32 +68,28 @@ def assert_consistent(augmented):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 10])
-def test_step_1_uses_the_originals_evenly(n):
-    augmented = recipe([2] * n, shape=flat_shape, steps=(1,), sizes=TotalSizes(24, 0))
+@pytest.mark.parametrize("sizes", [TotalSizes(24, 0), PerAnchorSizes(3, 0)])
+def test_step_1_uses_the_originals_evenly(n, sizes):
+    augmented = recipe([2] * n, [2], shape=flat_shape, steps=(1,), sizes=sizes)
     features, _ = augmented.draw()
     counts = oracle.usage(features[n:].numpy(), random_rows(n).numpy())
-    assert sum(counts) == 24 - n
+    assert sum(counts) == (24 - n if isinstance(sizes, TotalSizes) else 3 * n)
     assert max(counts) - min(counts) <= 1
 
 
-def test_step_1_for_each_sample():
-    sizes = PerAnchorSizes(3, 0)
-    augmented = recipe([2] * 5, [2], shape=flat_shape, steps=(1,), sizes=sizes)
-    features, _ = augmented.draw()
-    counts = oracle.usage(features[5:].numpy(), random_rows(5).numpy())
-    assert counts == [3] * 5
-
-
-def test_step_2_goes_prototype_by_prototype():
-    labels = [0, 1, 0]
-    sizes = TotalSizes(4, 3)
-    augmented = recipe([0, 2], labels, shape=flat_shape, steps=(1, 2), sizes=sizes)
-    own, prototypes = random_rows(2), 10 + random_rows(3, seed=7)
+def test_classes_are_matched_as_numbers_and_step_2_goes_prototype_by_prototype():
+    shapes = dict.fromkeys((1, 7, 100), flat_shape())
+    labels, around = [1, 10, 100], [10, 1, 7, 1]
+    augmented = recipe(labels, around, shapes=shapes, sizes=TotalSizes(3, 2))
+    rows, prototypes = random_rows(3), 10 + random_rows(4, seed=7)
     drawn = augmented.draw()
-    expected = [own[0]] * 4 + [prototypes[0]] * 3 + [prototypes[2]] * 3
-    assert torch.equal(of_class(drawn, 0), torch.stack(expected))
-    assert torch.equal(of_class(drawn, 1), torch.stack([prototypes[1]] * 3))
-    assert torch.equal(of_class(drawn, 2), torch.stack([own[1]] * 4))
+    for c, expected in {
+        1: [rows[0]] * 3 + [prototypes[1]] * 2 + [prototypes[3]] * 2,
+        7: [prototypes[2]] * 2,
+        10: [rows[1]] * 3,
+        100: [rows[2]] * 3,
+    }.items():
+        assert torch.equal(of_class(drawn, c), torch.stack(expected))
 
 
 def test_the_cut_keeps_the_originals_and_new_rows_at_random_and_in_order():
@@ -129,13 +125,15 @@ def positions(rows, among):
 
 
 @pytest.mark.parametrize("scale", ["covariance", "eigenvalue"])
-def test_noise_has_the_expected_covariance_and_not_the_other(scale):
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_noise_has_the_expected_covariance_and_not_the_other(scale, share):
     dim, draws = 8, 200_000
     rng = torch.Generator().manual_seed(3)
     root = torch.randn(dim, dim, generator=rng).double()
     sigma = root @ root.T / dim
     prototype = 5 * torch.randn(1, dim, generator=rng)
-    settings = AugmentationSettings((1, 2), TotalSizes(0, draws), scale)
+    sizes = TotalSizes(0, round(draws / share))
+    settings = AugmentationSettings((1, 2), sizes, scale, share=share)
     nothing = torch.zeros(0, dim), torch.zeros(0, dtype=torch.int64)
     shapes = {0: GeometricShape.from_covariance(sigma)}
     one = torch.zeros(1, dtype=torch.int64)
@@ -208,24 +206,10 @@ def test_a_class_without_a_shape_repeats_its_originals(sizes):
     assert len(rows) == (9 if isinstance(sizes, TotalSizes) else 2)
     assert torch.equal(rows, random_rows(4)[2:3].expand_as(rows))
     assert len(of_class(drawn, 6)) == 0
-    assert_consistent(augmented)
-
-
-def test_without_any_shapes_the_set_is_the_originals():
-    augmented = recipe([0, 0, 5, 0], [5, 6], shapes={}, sizes=TotalSizes(9, 9))
-    assert len(augmented.draw()[0]) == 4
-    assert_consistent(augmented)
-
-
-def test_classes_are_matched_as_numbers():
-    shapes = {1: flat_shape(), 100: flat_shape()}
-    augmented = recipe([1, 10, 100], [10, 1], shapes=shapes, sizes=TotalSizes(3, 2))
-    rows, prototypes = random_rows(3), 10 + random_rows(2, seed=7)
-    drawn = augmented.draw()
-    one = torch.stack([rows[0]] * 3 + [prototypes[1]] * 2)
-    assert torch.equal(of_class(drawn, 1), one)
-    assert torch.equal(of_class(drawn, 10), torch.stack([rows[1]] * 3))
-    assert torch.equal(of_class(drawn, 100), torch.stack([rows[2]] * 3))
+    shapeless = recipe([0, 0, 5, 0], [5, 6], shapes={}, sizes=sizes)
+    assert len(shapeless.draw()[0]) == 4
+    for held in (augmented, shapeless):
+        assert_consistent(held)
 
 
 def test_a_client_without_data():

@@ -7,6 +7,7 @@ import torch
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from solving import stats
 
 from federatedscope_ggeur.geometry import (
     ROW_DTYPES,
@@ -35,9 +36,7 @@ def make_rows(seed, n, dim, scale=1.0, offset=0.0):
 
 def make(seed, n, dim, scale=1.0, offset=0.0):
     rows, labels = make_rows(seed, n, dim, scale, offset)
-    return Statistics.from_embeddings(
-        torch.from_numpy(rows), torch.from_numpy(labels), CLASSES
-    ).to("pooled")
+    return stats(rows, labels, CLASSES).to("pooled")
 
 
 PARTS = st.builds(

@@ -1,17 +1,19 @@
 """Spaces: against plain formulas, and what is transformed against transformed rows."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from solving import stats
 
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import (
     SPACES,
     GeometricShape,
     Space,
-    Statistics,
     Totals,
 )
 
@@ -27,8 +29,7 @@ def draw(n=60, dim=5, seed=0, offset=2.0, scale=3.0):
     return torch.from_numpy(rows), torch.from_numpy(labels)
 
 
-def statistics_of(rows, labels):
-    return Statistics.from_embeddings(rows, labels, CLASSES)
+statistics_of = partial(stats, num_classes=CLASSES)
 
 
 def make(kind, rows):

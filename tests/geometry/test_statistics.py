@@ -1,10 +1,14 @@
 """Class statistics: the exact merge, the algebra, and the edges."""
 
+from functools import partial
+
 import geometry_oracle as oracle
 import numpy as np
 import pytest
+import solving
 import torch
 from examples import examples
+from geometry_oracle import merge_at_random
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +18,7 @@ from federatedscope_ggeur.geometry import Statistics, Totals
 NUM_CLASSES = 3
 
 
-def stats(rows, labels, num_classes=NUM_CLASSES):
-    rows = np.asarray(rows, dtype=np.float64)
-    labels = np.asarray(labels, dtype=np.int64)
-    return Statistics.from_embeddings(
-        torch.from_numpy(rows), torch.from_numpy(labels), num_classes
-    )
+stats = partial(solving.stats, num_classes=NUM_CLASSES)
 
 
 def random_data(rng, n, dim, num_classes=NUM_CLASSES):
@@ -27,25 +26,28 @@ def random_data(rng, n, dim, num_classes=NUM_CLASSES):
 
 
 def in_float32(statistics):
-    """What is left of statistics whose covariances have travelled in float32."""
+    """What is left of statistics whose scatters have travelled in float32."""
+    counts, means = statistics.counts, statistics.means
+    if statistics.content == "pooled":
+        if statistics.factor_is_smaller():
+            factor = statistics.factor().float()
+            return Statistics.of_pooled(counts, means, factor=factor)
+        scatter = statistics.scatter().float()
+        return Statistics.of_pooled(counts, means, scatter=scatter)
     factors, covariances = {}, {}
     for c in statistics.classes:
         if statistics.factor_is_smaller(c):
             factors[c] = statistics.factor(c).float()
         else:
             covariances[c] = statistics.covariance(c).float()
-    return Statistics.from_moments(
-        statistics.counts, statistics.means, factors, covariances
-    )
+    return Statistics.from_moments(counts, means, factors, covariances)
 
 
-def merge_at_random(parts, rng):
-    """Any order and any grouping: join two at random until one is left."""
-    parts = list(parts)
-    while len(parts) > 1:
-        b, a = (parts.pop(rng.integers(len(parts))) for _ in range(2))
-        parts.append(a + b)
-    return parts[0]
+def beside(held, wanted):
+    """Each scatter that is held, its factor, and what is wanted of it."""
+    if held.content == "class":
+        return [(held.scatter(c), held.factor(c), wanted[c]) for c in held.classes]
+    return [(held.scatter(), held.factor(), sum(wanted.values()))]
 
 
 @st.composite
@@ -75,34 +77,33 @@ def clients(draw):
 
 
 def check_merge(merged, data, tolerance):
-    """The Frobenius error of each class's covariance is at most `tolerance` of it.
+    """The Frobenius error of each scatter is at most `tolerance` of it.
 
-    So it is zero where the pooled covariance is, and how far the data lie from the
-    origin does not matter.
+    So it is zero where the pooled scatter is, and how far the data lie from the origin
+    does not matter.
     """
+    wanted = {}
     for c in range(NUM_CLASSES):
         rows = np.concatenate([rows[labels == c] for rows, labels in data])
         assert merged.counts[c] == len(rows)
         assert (c in merged.classes) == (len(rows) > 0)
         if len(rows):
-            _, sigma = oracle.exact_moments(rows)
-            error = np.linalg.norm(merged.covariance(c).numpy() - sigma)
-            assert error <= tolerance * np.linalg.norm(sigma)
+            wanted[c] = len(rows) * oracle.exact_moments(rows)[1]
+    for found, _, scatter in beside(merged, wanted):
+        error = np.linalg.norm(found.numpy() - scatter)
+        assert error <= tolerance * np.linalg.norm(scatter)
 
 
+@pytest.mark.parametrize(
+    ("travelled", "tolerance"), [(lambda part: part, 1e-12), (in_float32, 1e-6)]
+)
+@pytest.mark.parametrize("content", ["class", "pooled"])
 @given(clients())
-def test_merge_equals_pooled_data_in_float64(drawn):
+def test_merge_equals_pooled_data(travelled, tolerance, content, drawn):
     data, rng = drawn
-    parts = [stats(rows, labels) for rows, labels in data]
+    parts = [travelled(stats(rows, labels).to(content)) for rows, labels in data]
     for merged in (merge_at_random(parts, rng), sum(parts)):
-        check_merge(merged, data, 1e-12)
-
-
-@given(clients())
-def test_merge_equals_pooled_data_after_float32(drawn):
-    data, rng = drawn
-    parts = [in_float32(stats(rows, labels)) for rows, labels in data]
-    check_merge(merge_at_random(parts, rng), data, 1e-6)
+        check_merge(merged, data, tolerance)
 
 
 @given(
@@ -118,23 +119,27 @@ def test_constant_data_have_a_covariance_of_exactly_zero(point, sizes):
     assert merged.means[1].tolist() == point
 
 
+@pytest.mark.parametrize("content", ["class", "pooled"])
 @pytest.mark.parametrize(("n", "dim"), [(60, 3), (9, 40), (1, 4), (2, 4), (0, 4)])
-def test_statistics_and_merge_equal_the_plain_oracle(n, dim):
+def test_statistics_and_merge_equal_the_plain_oracle(n, dim, content):
     rng = np.random.default_rng(n)
     data = [random_data(rng, n, dim) for _ in range(4)]
-    parts = [stats(rows, labels) for rows, labels in data]
-    merged = sum(parts)
-    for c in range(NUM_CLASSES):
-        plain = [oracle.class_moments(rows, labels, c) for rows, labels in data]
-        for fast, (count, mean, sigma) in zip(
-            [*parts, merged], [*plain, oracle.merge(plain)]
-        ):
-            assert fast.counts[c] == count
-            assert (c in fast.classes) == (count > 0)
-            np.testing.assert_allclose(fast.means[c], mean, atol=1e-14)
-            if count:
-                np.testing.assert_allclose(fast.covariance(c), sigma, atol=1e-13)
-                np.testing.assert_allclose(fast.scatter(c), count * sigma, atol=1e-11)
+    parts = [stats(rows, labels).to(content) for rows, labels in data]
+    plain = [
+        [oracle.class_moments(rows, labels, c) for c in range(NUM_CLASSES)]
+        for rows, labels in data
+    ]
+    merged = [oracle.merge(of_class) for of_class in zip(*plain)]
+    for fast, moments in zip([*parts, sum(parts)], [*plain, merged]):
+        assert fast.counts.tolist() == [count for count, _, _ in moments]
+        assert fast.classes == [c for c, (n, _, _) in enumerate(moments) if n]
+        np.testing.assert_allclose(fast.means, [m for _, m, _ in moments], atol=1e-14)
+        wanted = {c: count * sigma for c, (count, _, sigma) in enumerate(moments)}
+        for scatter, factor, within in beside(fast, wanted):
+            np.testing.assert_allclose(scatter, within, atol=1e-11)
+            np.testing.assert_allclose(factor.T @ factor, within, atol=1e-11)
+        for c in fast.classes if content == "class" else ():
+            np.testing.assert_allclose(fast.covariance(c), moments[c][2], atol=1e-13)
 
 
 @pytest.mark.slow
@@ -172,12 +177,17 @@ def test_a_thousand_additions_and_removals(dim, offset):
     assert times_emptied > 50
 
 
-def test_one_sample_that_is_left_has_a_covariance_of_exactly_zero():
+@pytest.mark.parametrize("content", ["class", "pooled"])
+def test_one_sample_of_each_class_that_is_left_has_no_scatter(content):
     rows, _ = random_data(np.random.default_rng(0), 60, 6)
-    left = stats(rows, [1] * 60) - stats(rows[:59], [1] * 59)
-    assert not left.covariance(1).any()
-    assert left.factor(1).shape == (0, 6)
-    np.testing.assert_allclose(left.means[1], rows[59], atol=1e-12)
+    labels = np.arange(60) % NUM_CLASSES
+    whole, rest = (stats(rows[k:], labels[k:]).to(content) for k in (0, NUM_CLASSES))
+    left = whole - rest
+    assert left.counts.tolist() == [1] * NUM_CLASSES
+    for scatter, factor, _ in beside(left, dict.fromkeys(left.classes, 0)):
+        assert not scatter.any()
+        assert factor.shape == (0, 6)
+    np.testing.assert_allclose(left.means, rows[:NUM_CLASSES], atol=1e-12)
 
 
 def test_a_class_that_was_emptied_comes_back():
@@ -187,8 +197,9 @@ def test_a_class_that_was_emptied_comes_back():
     gone = (one + other) - one - other
     assert gone.classes == []
     assert not gone.means.any()
-    with pytest.raises(StatisticsError, match="class 0 has no samples"):
-        gone.covariance(0)
+    for ask in (gone.covariance, gone.factor):
+        with pytest.raises(StatisticsError, match="class 0 has no samples"):
+            ask(0)
     back = gone + one
     for c in one.classes:
         assert torch.equal(back.covariance(c), one.covariance(c))
@@ -211,18 +222,17 @@ def test_few_samples_of_a_class(n, dim):
     assert ((few + more) - few).counts.tolist() == more.counts.tolist()
 
 
-def test_a_class_nowhere_and_one_client():
-    rng = np.random.default_rng(5)
-    rows = rng.normal(size=(20, 3))
-    one = stats(rows, [0] * 15 + [2] * 5)
-    alone = sum([one])
-    assert alone.classes == one.classes == [0, 2]
-    nobody = Statistics.empty(NUM_CLASSES, 3)
-    for same in (one + nobody, nobody + one, one - nobody):
-        assert torch.equal(same.covariance(0), one.covariance(0))
+@pytest.mark.parametrize("content", ["class", "pooled"])
+def test_nobody_and_one_client_alone_change_no_bit(content):
+    rows = np.random.default_rng(5).normal(size=(20, 3))
+    one = stats(rows, [0] * 15 + [2] * 5).to(content)
+    nobody = Statistics.empty(NUM_CLASSES, 3, content)
+    assert nobody.classes == []
+    for same in (sum([one]), one + nobody, nobody + one, one - nobody):
+        assert same.classes == [0, 2]
         assert torch.equal(same.means, one.means)
-    with pytest.raises(StatisticsError, match="class 1 has no samples"):
-        alone.factor(1)
+        found, wanted = (beside(held, {0: 0, 2: 0}) for held in (same, one))
+        assert all(torch.equal(a, b) for (a, *_), (b, *_) in zip(found, wanted))
 
 
 def test_classes_are_matched_as_numbers():
@@ -274,16 +284,13 @@ def test_bad_embeddings_are_refused(features, labels, problem):
 
 
 def test_what_does_not_fit_is_refused():
-    a = Statistics.from_embeddings(
-        torch.ones(3, 2), torch.tensor([0, 0, 1]), NUM_CLASSES
-    )
+    a = stats(torch.ones(3, 2), [0, 0, 1])
     for other in (Statistics.empty(3, 5), Statistics.empty(4, 2)):
         for operation in (lambda x, y: x + y, lambda x, y: x - y):
             with pytest.raises(StatisticsError, match="do not fit"):
                 operation(a, other)
-    both = Statistics.from_embeddings(torch.ones(2, 2), torch.tensor([1, 1]), 3)
     with pytest.raises(StatisticsError, match="remove 2 samples of class 1 from 1"):
-        a - both
+        a - stats(torch.ones(2, 2), [1, 1])
     with pytest.raises(StatisticsError, match=r"\[1\] have samples without a cov"):
         Statistics.from_moments(a.counts, a.means, {0: torch.zeros(0, 2)})
     with pytest.raises(TypeError):
@@ -293,24 +300,14 @@ def test_what_does_not_fit_is_refused():
 # Totals: of rows, of class statistics, and their sum, against plain sums.
 
 
-CLASSES = 3
-
-
-def plain(rows):
-    """(n, mean, sum (x_d - mean_d)^2 of each dimension d) by loops."""
-    n, dim = rows.shape
-    mean = [sum(row[d] for row in rows) / n for d in range(dim)]
-    return n, mean, [sum((row[d] - mean[d]) ** 2 for row in rows) for d in range(dim)]
-
-
 def draw(n, dim, seed, offset=0.0):
-    rng = np.random.default_rng(seed)
-    rows = torch.from_numpy(offset + rng.normal(size=(n, dim)))
-    return rows, torch.from_numpy(rng.integers(CLASSES, size=n))
+    rows, labels = random_data(np.random.default_rng(seed), n, dim)
+    return torch.from_numpy(offset + rows), torch.from_numpy(labels)
 
 
 def assert_are(totals, rows, tolerance=1e-10):
-    n, mean, squares = plain(rows.numpy())
+    n, mean, sigma = oracle.class_moments(rows.numpy(), [0] * len(rows), 0)
+    squares = n * sigma.diagonal()
     assert totals.count == n
     np.testing.assert_allclose(totals.mean, mean, rtol=tolerance, atol=tolerance)
     assert totals.spread == pytest.approx(sum(squares), rel=tolerance, abs=tolerance)
@@ -331,10 +328,8 @@ def test_of_rows_equal_plain_sums(n, dim, seed):
 @given(n=st.integers(1, 40), dim=st.integers(1, 8), seed=st.integers(0, 99))
 def test_of_statistics_are_those_of_the_rows(n, dim, seed):
     rows, labels = draw(n, dim, seed)
-    statistics = Statistics.from_embeddings(rows, labels, CLASSES)
-    assert_are(Totals.of_statistics(statistics), rows)
-    summed = statistics.to("pooled")
-    assert_are(Totals.of_statistics(summed), rows)
+    for content in ("class", "pooled"):
+        assert_are(Totals.of_statistics(stats(rows, labels).to(content)), rows)
 
 
 @given(
@@ -345,30 +340,20 @@ def test_of_statistics_are_those_of_the_rows(n, dim, seed):
 def test_the_sum_is_of_all_rows(sizes, seed, offset):
     parts = [draw(n, 4, seed + i, offset)[0] for i, n in enumerate(sizes)]
     total = sum(Totals.of_rows(part) for part in parts)
-    rows = torch.cat(parts)
-    if len(rows):
-        assert_are(total, rows, tolerance=1e-7 if offset else 1e-10)
-    else:
-        assert (total.count, total.spread) == (0, 0.0)
-        assert not total.mean.any()
-        assert not total.squares.any()
+    assert_are(total, torch.cat(parts), tolerance=1e-7 if offset else 1e-10)
 
 
 def test_far_from_the_origin_the_spread_is_kept():
     """``sum |x|^2 / n - |mean|^2`` would have no digit left of it."""
     rows = torch.tensor([[1e9, -1e9], [1e9 + 2, -1e9]], dtype=torch.float64)
     assert Totals.of_rows(rows).spread == 2.0
-    labels = torch.tensor([0, 0])
-    statistics = Statistics.from_embeddings(rows, labels, 1)
-    assert Totals.of_statistics(statistics).spread == pytest.approx(2.0)
+    assert Totals.of_statistics(stats(rows, [0, 0])).spread == pytest.approx(2.0)
     halves = Totals.of_rows(rows[:1]) + Totals.of_rows(rows[1:])
     assert halves.spread == 2.0
 
 
 def test_of_no_rows_they_are_zero():
-    empty = Totals.empty(3)
-    none = Statistics.empty(CLASSES, 3)
-    for totals in (Totals.of_rows(torch.zeros(0, 3)), Totals.of_statistics(none)):
-        assert (totals.count, totals.spread) == (0, 0.0)
-        assert torch.equal(totals.mean, empty.mean)
-        assert torch.equal(totals.squares, empty.squares)
+    nothing = torch.zeros(0, 3).double()
+    none = Totals.of_statistics(Statistics.empty(NUM_CLASSES, 3))
+    for totals in (Totals.empty(3), Totals.of_rows(nothing), none):
+        assert_are(totals, nothing, tolerance=0)

@@ -2,10 +2,11 @@
 
 import itertools
 import operator
+from functools import partial
 
-import geometry_oracle as oracle
 import numpy as np
 import pytest
+import solving
 import torch
 from examples import examples
 from hypothesis import given
@@ -17,12 +18,7 @@ from federatedscope_ggeur.geometry import Statistics
 NUM_CLASSES = 4
 
 
-def stats(rows, labels, num_classes=NUM_CLASSES):
-    rows = np.asarray(rows, dtype=np.float64)
-    labels = np.asarray(labels, dtype=np.int64)
-    return Statistics.from_embeddings(
-        torch.from_numpy(rows), torch.from_numpy(labels), num_classes
-    )
+stats = partial(solving.stats, num_classes=NUM_CLASSES)
 
 
 def summed(rows, labels):
@@ -33,15 +29,6 @@ def random_data(rng, n, dim, offset=0.0):
     return offset + rng.normal(size=(n, dim)), rng.integers(NUM_CLASSES, size=n)
 
 
-def in_float32(statistics):
-    """What is left of statistics whose scatter has travelled in float32."""
-    if statistics.factor_is_smaller():
-        form = {"factor": statistics.factor().float()}
-    else:
-        form = {"scatter": statistics.scatter().float()}
-    return Statistics.of_pooled(statistics.counts, statistics.means, **form)
-
-
 def assert_same(found, wanted, tolerance=1e-9):
     assert torch.equal(found.counts, wanted.counts)
     assert found.classes == wanted.classes
@@ -49,43 +36,6 @@ def assert_same(found, wanted, tolerance=1e-9):
     assert (found.means - wanted.means).abs().max() <= tolerance * reach
     error = (found.scatter() - wanted.scatter()).norm()
     assert error <= tolerance * max(1.0, float(wanted.scatter().norm()))
-
-
-@pytest.mark.parametrize(("n", "dim"), [(60, 3), (9, 40), (1, 4), (2, 4), (0, 4)])
-def test_statistics_and_merge_equal_the_plain_oracle(n, dim):
-    rng = np.random.default_rng(n)
-    data = [random_data(rng, n, dim) for _ in range(4)]
-    parts = [summed(rows, labels) for rows, labels in data]
-    plain = [
-        [oracle.class_moments(rows, labels, c) for rows, labels in data]
-        for c in range(NUM_CLASSES)
-    ]
-    groups = [*([moments[k] for moments in plain] for k in range(4))]
-    groups.append([oracle.merge(moments) for moments in plain])
-    for fast, moments in zip([*parts, sum(parts)], groups):
-        assert fast.counts.tolist() == [count for count, _, _ in moments]
-        np.testing.assert_allclose(fast.means, [m for _, m, _ in moments], atol=1e-14)
-        within = sum(count * sigma for count, _, sigma in moments)
-        np.testing.assert_allclose(fast.scatter(), within, atol=1e-11)
-        factor = fast.factor().numpy()
-        np.testing.assert_allclose(factor.T @ factor, within, atol=1e-11)
-
-
-@pytest.mark.parametrize("dim", [1, 3, 12, 50])
-@pytest.mark.parametrize("offset", [0.0, 1e8])
-def test_summing_over_classes_and_merging_are_one(dim, offset):
-    rng = np.random.default_rng(dim)
-    parts = [
-        stats(*random_data(rng, int(rng.integers(0, 30)), dim, offset))
-        for _ in range(20)
-    ]
-    wanted = sum(parts).to("pooled")
-    each = [part.to("pooled") for part in parts]
-    assert_same(sum(each), wanted)
-    while len(each) > 1:  # any order and any grouping
-        b, a = (each.pop(rng.integers(len(each))) for _ in range(2))
-        each.append(a + b)
-    assert_same(each[0], wanted)
 
 
 @pytest.mark.parametrize("dim", [1, 3, 12, 50])
@@ -101,14 +51,6 @@ def test_what_was_added_can_be_removed(dim, offset):
     assert not left.means.any()
     assert not left.scatter().any()
     assert_same(left + parts[0], parts[0], tolerance=0)
-
-
-def test_merge_after_float32():
-    rng = np.random.default_rng(1)
-    for dim in (3, 40):
-        data = [random_data(rng, 25, dim) for _ in range(5)]
-        parts = [summed(rows, labels) for rows, labels in data]
-        assert_same(sum(in_float32(part) for part in parts), sum(parts), 1e-6)
 
 
 class TestFactor:
@@ -156,48 +98,10 @@ class TestFactor:
         assert alike.max() < 0.99
 
 
-class TestFewSamples:
-    def test_a_class_with_one_sample_adds_nothing(self):
-        rows, labels = random_data(np.random.default_rng(3), 20, 5)
-        labels = labels % 3
-        with_one = summed(np.vstack([rows, np.ones(5)]), [*labels, 3])
-        assert with_one.classes == [0, 1, 2, 3]
-        assert torch.equal(with_one.scatter(), summed(rows, labels).scatter())
-
-    def test_one_sample_of_each_class_has_a_scatter_of_exactly_zero(self):
-        held = summed(np.random.default_rng(3).normal(size=(4, 5)), [0, 1, 2, 3])
-        assert held.factor().shape == (0, 5)
-        assert not held.scatter().any()
-
-    def test_one_sample_of_each_class_left_has_a_scatter_of_exactly_zero(self):
-        rows, labels = random_data(np.random.default_rng(3), 40, 5)
-        last = [int(np.nonzero(labels == c)[0][-1]) for c in range(4)]
-        rest = np.setdiff1d(np.arange(40), last)
-        left = summed(rows, labels) - summed(rows[rest], labels[rest])
-        assert left.counts.tolist() == [1, 1, 1, 1]
-        assert not left.scatter().any()
-        np.testing.assert_allclose(left.means, rows[last], atol=1e-12)
-
-    def test_nothing_is_neutral(self):
-        held = summed(*random_data(np.random.default_rng(3), 20, 5))
-        nothing = Statistics.empty(NUM_CLASSES, 5, "pooled")
-        assert nothing.classes == []
-        assert nothing.factor().shape == (0, 5)
-        for same in (held + nothing, nothing + held, held - nothing):
-            assert torch.equal(same.scatter(), held.scatter())
-            assert torch.equal(same.means, held.means)
-        few = summed(*random_data(np.random.default_rng(3), 4, 40))
-        assert (few - Statistics.empty(NUM_CLASSES, 40, "pooled")).factor_is_smaller()
-        assert "4 of 4 classes, 20 samples, dim 5" in repr(held)
-
-    def test_constant_classes_have_a_scatter_of_exactly_zero(self):
-        points = 1e8 + np.random.default_rng(4).normal(size=(4, 3))
-        labels = np.arange(40) % 4
-        parts = [
-            summed(points[labels[k : k + n]], labels[k : k + n])
-            for k, n in ((0, 13), (13, 20), (33, 7))
-        ]
-        assert not sum(parts).scatter().any()
+def test_nothing_taken_away_leaves_a_small_factor():
+    few = summed(*random_data(np.random.default_rng(3), 4, 40))
+    assert (few - Statistics.empty(NUM_CLASSES, 40, "pooled")).factor_is_smaller()
+    assert "4 samples, dim 40" in repr(few)
 
 
 def test_what_a_message_calls_the_mean_of_an_empty_class_is_zero():

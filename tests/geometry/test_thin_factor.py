@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from solving import stats
 
-from federatedscope_ggeur.geometry import Statistics, thin_factor
+from federatedscope_ggeur.geometry import thin_factor
 
 
 def generic(rng, n, dim):
@@ -133,8 +134,7 @@ def test_never_the_rows_where_a_qr_factor_hands_them_over(n, dim):
 
 
 def of_class_zero(rows):
-    labels = torch.zeros(len(rows), dtype=torch.int64)
-    return Statistics.from_embeddings(rows, labels, 2)
+    return stats(rows, [0] * len(rows), 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

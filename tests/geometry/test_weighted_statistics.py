@@ -1,35 +1,22 @@
 """Rows with weights: a row of weight 2 counts as two rows, but as one in counts."""
 
+from functools import partial
+
+import geometry_oracle as oracle
 import numpy as np
 import pytest
 import torch
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from solving import stats
 
-from federatedscope_ggeur.geometry import Statistics, Totals
+from federatedscope_ggeur.geometry import Totals
 
 CLASSES = 3
 
 
-def statistics(rows, labels, weights=None):
-    weights = None if weights is None else torch.from_numpy(weights).double()
-    rows, labels = torch.from_numpy(rows), torch.from_numpy(labels)
-    return Statistics.from_embeddings(rows, labels, CLASSES, weights)
-
-
-def plain(rows, labels, weights, c):
-    """The weight, the mean and the scatter of a class, straight from the formulas."""
-    dim = rows.shape[1]
-    total, mean, scatter = 0.0, np.zeros(dim), np.zeros((dim, dim))
-    members = [i for i, label in enumerate(labels) if label == c]
-    for i in members:
-        total += weights[i]
-    for i in members:
-        mean += weights[i] / total * rows[i]
-    for i in members:
-        scatter += weights[i] * np.outer(rows[i] - mean, rows[i] - mean)
-    return total, mean, scatter
+statistics = partial(stats, num_classes=CLASSES)
 
 
 @st.composite
@@ -44,7 +31,8 @@ def weighted(draw):
 def check(found, rows, labels, weights):
     assert found.counts.tolist() == np.bincount(labels, minlength=CLASSES).tolist()
     for c in found.classes:
-        total, mean, scatter = plain(rows, labels, weights, c)
+        total, mean, sigma = oracle.class_moments(rows, labels, c, weights)
+        scatter = total * sigma
         size = np.trace(scatter) + 1e-9 * total * (mean @ mean + 1)
         assert float(found.weights[c]) == pytest.approx(total, rel=1e-10)
         np.testing.assert_allclose(found.means[c], mean, rtol=1e-9, atol=1e-9)
@@ -57,7 +45,7 @@ def check(found, rows, labels, weights):
 def test_merged_parts_equal_the_formulas_and_can_be_removed(data):
     rows, labels, weights, holder = data
     parts = [
-        statistics(rows[holder == k], labels[holder == k], weights[holder == k])
+        statistics(rows[holder == k], labels[holder == k], weights=weights[holder == k])
         for k in range(3)
     ]
     merged = parts[2] + parts[0] + parts[1]
@@ -73,7 +61,7 @@ def test_merged_parts_equal_the_formulas_and_can_be_removed(data):
 def test_whole_weights_repeat_rows(data, seed):
     rows, labels, _, _ = data
     times = np.random.default_rng(seed).integers(1, 4, size=len(rows))
-    found = statistics(rows, labels, times).to("pooled")
+    found = statistics(rows, labels, weights=times).to("pooled")
     repeated = statistics(rows.repeat(times, 0), labels.repeat(times)).to("pooled")
     assert found.weights.tolist() == repeated.counts.tolist()
     np.testing.assert_allclose(found.means, repeated.means, rtol=1e-12, atol=1e-12)
@@ -85,11 +73,12 @@ def test_whole_weights_repeat_rows(data, seed):
 def test_weights_of_one_change_no_bit_and_parts_of_statistics_keep_weights():
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(9, 4)), np.arange(9) % CLASSES
-    found, plainly = (statistics(rows, labels, w) for w in (np.ones(9), None))
+    found, plainly = (statistics(rows, labels, weights=w) for w in (np.ones(9), None))
     assert (found.is_weighted, plainly.is_weighted) == (True, False)
     assert torch.equal(found.means, plainly.means)
     assert torch.equal(found.scatter(), plainly.scatter())
-    found = statistics(rows, labels, np.full(9, 2.5))
+    found = statistics(rows, labels, weights=np.full(9, 2.5))
+    assert float((found + plainly - plainly).weights[1]) == pytest.approx(7.5)
     parts = [found.to("means"), found.with_means(found.means), found.restrict([1])]
     parts.append(found.mapped(torch.zeros(4).double(), lambda rows: 2 * rows))
     for part in parts:

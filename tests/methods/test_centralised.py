@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from by_bytes import Federation
-from by_numpy import BATCH, DECAY, EPOCHS, MOMENTUM, RATE, SIZES, World, gradient, rows
+from by_numpy import SIZES, World, rows, sgd_by_batch
 from federations import TINY
 
 from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData, centralise
@@ -30,15 +30,13 @@ def plain_sgd(world):
     in a class in order of the clients."""
     x, y = (np.concatenate(part) for part in zip(*map(rows, SIZES)))
     by_class = np.argsort(y, kind="stable")
-    x, y = x[by_class], y[by_class]
+
+    def loss_of(x, y):
+        return lambda v: world.cross_entropy(v, x, y)
+
     w, after = world.start, []
     for _ in range(ROUNDS):
-        velocity = np.zeros_like(w)
-        for i in [*range(0, len(y), BATCH)] * EPOCHS:
-            batch = x[i : i + BATCH], y[i : i + BATCH]
-            g = gradient(lambda v: world.cross_entropy(v, *batch), w)  # noqa: B023
-            velocity = MOMENTUM * velocity + g + DECAY * w
-            w = w - RATE * velocity
+        w, _ = sgd_by_batch(loss_of, w, None, (x[by_class], y[by_class]))
         after.append(w)
     return np.stack(after)
 

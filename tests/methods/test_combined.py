@@ -166,30 +166,23 @@ class TestWhatEachSees:
             (Spy(2), Refuses(3), "picky: no 3"),
         ):
             both, model = Combined(base, added), object()
-            sent = {
-                "base.x": torch.tensor([2.0]),
-                "augmentation.x": torch.tensor([3.0]),
-            }
+            sent = {"base.x": base.one()["x"], "augmentation.x": added.one()["x"]}
             assert both.init_upload_problem(sent, model) == found
             assert both.upload_problem(sent, model) == found
 
 
 def hooks_of(*methods):
-    """The hooks of two methods apart, and of both in one, on a client of its own."""
-    found = []
-    for method in (*methods, Combined(*methods)):
-        federation = Federation(make_client_data(), method).round0()
-        client = federation.clients[1]
-        broadcast = federation.send(federation.broadcast(1))
-        context = client.context(1, broadcast.params, broadcast.download)
-        found.append(method.local(context))
-    return (*found, client)
+    """The hooks of two methods in one, and the client that they are of."""
+    federation = Federation(make_client_data(), Combined(*methods)).round0()
+    client = federation.clients[1]
+    broadcast = federation.send(federation.broadcast(1))
+    context = client.context(1, broadcast.params, broadcast.download)
+    return federation.settings.task.method.local(context), client
 
 
 class TestHooks:
     def test_terms_add_up_and_corrections_and_transforms_follow(self):
-        *hooks, client = hooks_of(Spy(2), Spy(3))
-        both = hooks[-1]
+        both, client = hooks_of(Spy(2), Spy(3))
         x, y = client.features[:4], client.labels[:4]
         assert torch.equal(both.transform(x, y), 3 * (2 * x + y[:, None]) + y[:, None])
         z = client.model(x).detach()

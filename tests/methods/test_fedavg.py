@@ -8,36 +8,27 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import FedAvg, Update, build_method, weighted_mean
 
 
-def make_update(client, weight, values):
-    return Update(client, weight, torch.tensor(values), steps=1)
-
-
-def test_mean_is_weighted():
-    updates = [make_update(1, 1.0, [0.0, 4.0]), make_update(2, 3.0, [8.0, 0.0])]
-    mean = weighted_mean(torch.zeros(2), updates)
-    assert mean.tolist() == [6.0, 1.0]
-    assert mean.dtype == torch.float32
-
-
-def test_a_client_of_weight_zero_has_no_say():
-    updates = [make_update(1, 0.0, [100.0]), make_update(2, 5.0, [2.0])]
-    assert weighted_mean(torch.zeros(1), updates).item() == 2.0
-
-
-@pytest.mark.parametrize("updates", [[], [make_update(1, 0.0, [100.0])]])
-def test_without_any_weight_the_old_weights_stay(updates):
-    assert weighted_mean(torch.tensor([7.0]), updates).item() == 7.0
-
-
-def test_one_client_is_followed_to_the_bit():
-    params = torch.randn(50, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(weighted_mean(params * 0, [Update(1, 3.0, params, 1)]), params)
-
-
-def test_many_clients_lose_nothing_to_rounding():
-    values = torch.full((1,), 0.1)
-    updates = [Update(k, 1.0, values, 1) for k in range(1, 1001)]
-    assert torch.equal(weighted_mean(values * 0, updates), values)
+@pytest.mark.parametrize(
+    ("updates", "wanted"),
+    [
+        ([(1.0, [0.0, 4.0]), (3.0, [8.0, 0.0])], [6.0, 1.0]),
+        ([(0.0, [100.0]), (5.0, [2.0])], [2.0]),
+        # Without any weight the old weights stay.
+        ([], [7.0]),
+        ([(0.0, [100.0])], [7.0]),
+        # One client is followed to the bit, and many lose nothing to rounding.
+        ([(3.0, [0.1, -1e-7, 3e5])], [0.1, -1e-7, 3e5]),
+        ([(1.0, [0.1])] * 1000, [0.1]),
+    ],
+    ids=lambda given: f"{len(given)}",
+)
+def test_the_mean_is_weighted(updates, wanted):
+    made = [
+        Update(k, weight, torch.tensor(values), steps=1)
+        for k, (weight, values) in enumerate(updates, start=1)
+    ]
+    found = weighted_mean(torch.full((len(wanted),), 7.0), made)
+    assert torch.equal(found, torch.tensor(wanted))
 
 
 def test_a_round_is_the_mean_of_what_the_clients_trained():

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 import torch
 from by_bytes import CLASSES, Federation, few_of_a_class, make_client_data, make_rows
-from by_numpy import gradient, log_softmax, rows, sgd_by_batch
-from federations import FEW_WORLDS, MODELS, check, federate_tiny
+from by_numpy import gradient, log_softmax, means_of_rounds, rows, sgd_by_batch
+from federations import (
+    FEW_WORLDS,
+    MODELS,
+    check,
+    federate_tiny,
+    refuse_first_upload,
+)
 
-from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import FedGen
 from federatedscope_ggeur.models import build_model
 from federatedscope_ggeur.rng import torch_generator
@@ -46,8 +51,7 @@ class Generator:
         self.rectified = bool(world.hidden)
 
     def __call__(self, v, noise, y):
-        ends = np.cumsum([np.prod(shape) for shape in self.shapes])[:-1]
-        parts = [p.reshape(s) for p, s in zip(np.split(v, ends), self.shapes)]
+        parts = by_numpy.shaped(v, self.shapes)
         x = np.hstack([noise, np.eye(CLASSES)[y]])
         x = np.maximum(x @ parts[0].T + parts[1], 0) @ parts[2].T + parts[3]
         return np.maximum(x, 0) if self.rectified else x
@@ -97,14 +101,16 @@ def train_generator(world, vector, trained, number):
 
 
 def oracle(world):
-    made = Generator(world)
-    w, after, vector, seen = world.start, [], first_generator(made.shapes), set()
-    for number, clients in enumerate(world.drawn, start=1):
+    made, seen = Generator(world), set()
+    vector = first_generator(made.shapes)
+
+    def train(w, clients, number):
+        nonlocal vector
         trained = {}
         for k in clients:
             generator = torch_generator(0, k, "fedgen", number)
 
-            def with_draws(x, y, seen=seen, vector=vector, generator=generator):
+            def with_draws(x, y, vector=vector, generator=generator):
                 if not seen:
                     return lambda v: world.cross_entropy(v, x, y)
                 labels, noise = drawn(generator, sorted(seen), len(y))
@@ -117,10 +123,10 @@ def oracle(world):
             trained[k], _ = sgd_by_batch(with_draws, w, k)
         if any(len(rows(k)[1]) for k in clients):
             vector, classes = train_generator(world, vector, trained, number)
-            seen = seen | classes
-        w = world.mean(w, clients, trained)
-        after.append(w)
-    return after
+            seen.update(classes)
+        return trained
+
+    return means_of_rounds(world, train)
 
 
 @pytest.mark.parametrize("world", FEW_WORLDS)
@@ -149,21 +155,16 @@ def test_a_round_without_teachers_keeps_the_generator():
 
 
 class TestTheThreshold:
-    @pytest.fixture
-    def federation(self):
+    def test_a_class_below_it_is_neither_counted_nor_made(self):
         data = make_client_data((40, 40))
         for rows_of_client in data.values():
             few_of_a_class(rows_of_client)
-        return Federation(data, FedGen(), min_samples=5).round0()
-
-    def test_a_class_below_it_is_not_counted(self, federation):
+        federation = Federation(data, FedGen(), min_samples=5).round0()
         for k, client in federation.clients.items():
             wanted = torch.bincount(client.labels, minlength=CLASSES)
             assert wanted[2] == 3
             wanted[wanted < 5] = 0
             assert torch.equal(federation.server.init_uploads[k]["counts"], wanted)
-
-    def test_the_generator_never_sees_it(self, federation):
         federation.step(1, federation.train(1))
         assert federation.server.method_state["seen"].tolist() == [1, 1, 0, 1]
 
@@ -197,13 +198,7 @@ def test_a_generator_that_diverges_stays_as_it_was(caplog):
 
 @pytest.mark.parametrize("count", [-1, 2**40 + 1, -(2**63)])
 def test_counts_that_cannot_be_are_refused(count):
-    federation = Federation(make_client_data(), FedGen())
-    reply = federation.prepare(1)
-    reply.init_upload["counts"][2] = count
-    with pytest.raises(
-        MessageError, match=r"client 1 .*'init_upload': 'counts' must lie"
-    ):
-        federation.add_prepare_reply(reply)
+    refuse_first_upload(FedGen(), "counts", 2, count, "'counts' must lie")
 
 
 def test_the_generator_is_one_vector_of_the_size_said():

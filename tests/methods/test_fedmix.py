@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 import torch
 from by_bytes import Federation, few_of_a_class, make_client_data
-from by_numpy import CLASSES, SIZES, log_softmax, sgd_by_batch
-from federations import FEW_WORLDS, MODELS, check, federate
+from by_numpy import CLASSES, SIZES, log_softmax, means_of_rounds, sgd_by_batch
+from federations import FEW_WORLDS, MODELS, check, federate, refuse_first_upload
 
-from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.methods import Combined, FedAvg, FedMix
+from federatedscope_ggeur.methods import FedAvg, FedMix
 from federatedscope_ggeur.rng import torch_generator
 
 WEIGHT, SIZE = 0.2, 2
@@ -60,9 +59,9 @@ def loss_of(world, x, y, xbar, ybar):
 
 
 def oracle(world):
-    w, after = world.start, []
     means = [mean for k in SIZES for mean in means_of(k)]
-    for number, clients in enumerate(world.drawn, start=1):
+
+    def train(w, clients, number):
         trained = {}
         for k in clients:
             rows = drawn_rows(k, number, len(means))
@@ -72,9 +71,9 @@ def oracle(world):
                 return loss_of(world, x, y, xbar, ybar)
 
             trained[k], _ = sgd_by_batch(mixed, w, k)
-        w = world.mean(w, clients, trained)
-        after.append(w)
-    return after
+        return trained
+
+    return means_of_rounds(world, train)
 
 
 @pytest.mark.parametrize("world", FEW_WORLDS)
@@ -83,19 +82,10 @@ def test_the_weights_are_those_of_numpy(world):
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-class TestSmallWeights:
-    def test_without_any_means_it_is_fedavg_to_the_bit(self, model):
-        options = {"model": model, "sizes": (4, 3, 4), "min_samples": 5}
-        plain = federate(FedAvg(), **options).weights
-        assert torch.equal(federate(FedMix(0.3), **options).weights, plain)
-
-
-def init_broadcast(sizes, min_samples, **settings):
-    """What comes down to all clients of as many rows each, and these clients."""
-    federation = Federation(
-        make_client_data(sizes), FedMix(**settings), min_samples=min_samples
-    ).round0()
-    return federation.send(federation.augmentation.start()).tensors["means"], federation
+def test_without_any_means_it_is_fedavg_to_the_bit(model):
+    options = {"model": model, "sizes": (4, 3, 4), "min_samples": 5}
+    plain = federate(FedAvg(), **options).weights
+    assert torch.equal(federate(FedMix(0.3), **options).weights, plain)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +95,8 @@ def test_all_rows_are_in_means_of_no_fewer_than_either_setting(
     batch_size, min_samples, size
 ):
     """A row left over would be the difference to what else is known of all rows."""
-    _, federation = init_broadcast((20, 2, 31), min_samples, batch_size=batch_size)
+    method, data = FedMix(batch_size=batch_size), make_client_data((20, 2, 31))
+    federation = Federation(data, method, min_samples=min_samples).round0()
     for k, client in federation.clients.items():
         means = federation.server.init_uploads[k]["means"]
         counts = torch.bincount(client.labels, minlength=CLASSES)
@@ -119,12 +110,9 @@ def test_all_rows_are_in_means_of_no_fewer_than_either_setting(
         sizes = torch.tensor([len(g) for g in torch.arange(n).tensor_split(groups)])
         assert sizes.min() >= size
         assert sizes.max() - sizes.min() <= 1
-        totals = (means * sizes[:, None]).sum(dim=0)
+        totals, votes = (means * sizes[:, None]).split([by_numpy.DIM, CLASSES], dim=1)
         features = client.features[allowed].sum(dim=0)
-        torch.testing.assert_close(
-            totals[: by_numpy.DIM], features, rtol=1e-4, atol=1e-4
-        )
-        votes = (means * sizes[:, None])[:, by_numpy.DIM :]
+        torch.testing.assert_close(totals.sum(dim=0), features, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(votes, votes.round(), rtol=0, atol=1e-4)
         wanted = counts.where(counts >= min_samples, torch.tensor(0))
         assert torch.equal(votes.round().sum(dim=0).long(), wanted)
@@ -152,30 +140,19 @@ def test_rows_that_stand_class_by_class_are_mixed():
     assert ((votes > 0).sum(dim=1) > 1).float().mean() > 0.8
 
 
-def spoil(column, value):
-    def spoilt(means):
-        means[0, column] = value
-
-    return spoilt
+FAR, ODD = r"embeddings .*within \+-1e\+15", r"labels .*0\.\.1 .*sum to 1"
 
 
 @pytest.mark.parametrize(
-    ("spoilt", "problem"),
+    ("column", "value", "problem"),
     [
-        (spoil(0, 2e15), r"embeddings .*within \+-1e\+15"),
-        (spoil(by_numpy.DIM - 1, -2e15), r"embeddings .*within \+-1e\+15"),
-        (spoil(by_numpy.DIM, -0.1), r"labels .*0\.\.1 .*sum to 1"),
-        (spoil(slice(by_numpy.DIM, None), 0.4), r"labels .*0\.\.1 .*sum to 1"),
-        (spoil(slice(by_numpy.DIM, None), 0.0), r"labels .*0\.\.1 .*sum to 1"),
-        (spoil(by_numpy.DIM, 1e30), r"labels .*0\.\.1 .*sum to 1"),
+        (0, 2e15, FAR),
+        (by_numpy.DIM - 1, -2e15, FAR),
+        (by_numpy.DIM, -0.1, ODD),
+        (slice(by_numpy.DIM, None), 0.4, ODD),
+        (slice(by_numpy.DIM, None), 0.0, ODD),
+        (by_numpy.DIM, 1e30, ODD),
     ],
 )
-@pytest.mark.parametrize("both", [False, True], ids=["alone", "beside FedAvg"])
-def test_means_that_cannot_be_are_refused(spoilt, problem, both):
-    method = Combined(FedAvg(), FedMix()) if both else FedMix()
-    federation = Federation(make_client_data(), method)
-    reply = federation.prepare(1)
-    spoilt(reply.init_upload["augmentation.means" if both else "means"])
-    with pytest.raises(MessageError, match=f"client 1 .*'init_upload': .*{problem}"):
-        federation.add_prepare_reply(reply)
-    assert 1 not in federation.server.aggregation_weights
+def test_means_that_cannot_be_are_refused(column, value, problem):
+    refuse_first_upload(FedMix(), "means", (0, column), value, problem)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from by_bytes import Federation, make_client_data
-from by_numpy import log_softmax, train_all
+from by_numpy import log_softmax, means_of_rounds, train_all
 from federations import FEW_WORLDS, check, federate
 
 from federatedscope_ggeur.methods import FedAvg, FedNTD
@@ -20,20 +20,19 @@ def without_true_class(logits, y):
 def oracle(world):
     """Weights after each round: CE + beta t^2 KL(q_g || q), batch mean, with q the
     softmax of the logits over t without the true class."""
-    w, after = world.start, []
-    for clients in world.drawn:
 
-        def loss(v, x, y, w_g=w):
+    def train(w, clients, number):
+        def loss(v, x, y):
             log_q_g, log_q = (
                 log_softmax(without_true_class(world.logits(u, x), y) / TEMPERATURE)
-                for u in (w_g, v)
+                for u in (w, v)
             )
             divergence = (np.exp(log_q_g) * (log_q_g - log_q)).sum(axis=1).mean()
             return world.cross_entropy(v, x, y) + BETA * TEMPERATURE**2 * divergence
 
-        w = world.mean(w, clients, train_all(world, w, clients, loss))
-        after.append(w)
-    return after
+        return train_all(world, w, clients, loss)
+
+    return means_of_rounds(world, train)
 
 
 @pytest.mark.parametrize("world", FEW_WORLDS)

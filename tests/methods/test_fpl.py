@@ -4,43 +4,30 @@ import numpy as np
 import pytest
 import torch
 from by_bytes import CLASSES, Federation, few_of_a_class, make_client_data
-from by_numpy import rows, train_all
+from by_numpy import means_of_rounds, rows, train_all
 from examples import examples
 from federations import FEW_WORLDS, check, federate
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import FPL
 from federatedscope_ggeur.methods.fpl import cluster_means, finch
 
-# FINCH, plainly: connected parts by searching, means of the points themselves.
+# FINCH, plainly, with means of the points themselves.
 
 
 def parts(points):
-    """Connected parts of "i and j are neighbours, or have the same", by searching."""
+    """Connected parts of "i and j are neighbours, or have the same"."""
     n = len(points)
     if n == 1:
         return [[0]]
     u = points / np.linalg.norm(points, axis=1, keepdims=True).clip(1e-12)
-    cosine = u @ u.T
-    near = [
-        max((j for j in range(n) if j != i), key=lambda j: cosine[i, j])
-        for i in range(n)
-    ]
-    joined = [
-        [i == j or near[i] == j or near[j] == i or near[i] == near[j] for j in range(n)]
-        for i in range(n)
-    ]
-    left, found = set(range(n)), []
-    while left:
-        reached, new = set(), {min(left)}
-        while new:
-            reached |= new
-            new = {j for i in new for j in range(n) if joined[i][j]} - reached
-        found.append(sorted(reached))
-        left -= reached
-    return found
+    near = (u @ u.T - 3 * np.eye(n)).argmax(axis=1)  # never oneself
+    joined = (near[:, None] == np.arange(n)) | (near[:, None] == near)
+    number, part = connected_components(joined, directed=False)
+    return [np.flatnonzero(part == one).tolist() for one in range(number)]
 
 
 def finch_oracle(points):
@@ -71,10 +58,10 @@ def contrast(z, y, clusters):
 
 
 def oracle(world):
-    w, after, clusters = world.start, [], {}
-    for clients in world.drawn:
+    clusters = {}
 
-        def loss(v, x, y, clusters=clusters):
+    def train(w, clients, number):
+        def loss(v, x, y):
             z, total = world.represent(v, x), 0.0
             for row, c in zip(z, y):
                 if c in clusters:
@@ -90,17 +77,12 @@ def oracle(world):
             z = world.represent(trained[k], x)
             for c in set(y):
                 sent.setdefault(c, []).append(z[y == c].mean(axis=0))
-        fresh = {
-            c: [
-                np.mean([means[i] for i in own], axis=0)
-                for own in finch_oracle(np.stack(means))
-            ]
-            for c, means in sent.items()
-        }
-        clusters = {**clusters, **fresh}
-        w = world.mean(w, clients, trained)
-        after.append(w)
-    return after
+        for c, means in sent.items():
+            points = np.stack(means)
+            clusters[c] = [points[own].mean(axis=0) for own in finch_oracle(points)]
+        return trained
+
+    return means_of_rounds(world, train)
 
 
 @pytest.mark.parametrize("world", FEW_WORLDS)

@@ -75,13 +75,11 @@ def test_objective_and_loss_term_and_transform_go_together(model, rows, settings
         objective=lambda model, x, y: F.multi_margin_loss(model(x), y),
         loss_term=lambda model, batch: entropy(batch.logits),
     )
-    check(
-        model,
-        rows,
-        settings,
-        hooks,
-        lambda model, x, y: F.multi_margin_loss(model(-x), y) + entropy(model(-x)),
-    )
+
+    def loss_of(model, x, y):
+        return F.multi_margin_loss(model(-x), y) + entropy(model(-x))
+
+    check(model, rows, settings, hooks, loss_of)
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.05])
@@ -120,18 +118,20 @@ def test_a_batch_holds_what_the_head_made_of_it(model, rows, settings):
     assert torch.equal(seen[0].labels, rows[1][:10])
 
 
-def test_a_term_without_any_gradient_changes_nothing(model, rows, settings):
-    start = to_vector(model)
-    plain = fit(model, start, *rows, settings, 0).params.clone()
-    hooks = LocalHooks(loss_term=lambda model, batch: torch.zeros(()))
-    assert torch.equal(fit(model, start, *rows, settings, 0, hooks).params, plain)
+NO_TERM = LocalHooks(loss_term=lambda model, batch: torch.zeros(()))
+SAME = LocalHooks(objective=lambda model, x, y: F.cross_entropy(model(x), y))
+DROPPED = ModelSettings(hidden=8, dropout=0.5)
 
 
-def test_an_objective_that_is_the_cross_entropy_changes_nothing(rows, settings):
-    model = build_model(DIM, CLASSES, ModelSettings(hidden=8, dropout=0.5))
+@pytest.mark.parametrize(
+    ("hooks", "how"), [(NO_TERM, ModelSettings()), (NO_TERM, DROPPED), (SAME, DROPPED)]
+)
+def test_no_gradient_more_and_the_same_objective_change_nothing(
+    hooks, how, rows, settings
+):
+    model = build_model(DIM, CLASSES, how)
     start = to_vector(model)
     plain = fit(model, start, *rows, settings, 0).params.clone()
-    hooks = LocalHooks(objective=lambda model, x, y: F.cross_entropy(model(x), y))
     assert torch.equal(fit(model, start, *rows, settings, 0, hooks).params, plain)
 
 
@@ -171,34 +171,22 @@ class TestAcknowledgedRounds:
         arrived = [u for u in updates if u.client not in clients]
         federation.step(number, arrived)
 
-    def mean_of_counted(self, federation, name):
-        """The weighted mean of what the clients go on from."""
+    def check_sum(self, federation, name):
+        """The server has the weighted mean of what the clients go on from."""
         sizes = {k: len(client.labels) for k, client in federation.clients.items()}
-        acknowledged_rounds, mean = (
-            federation.server.method_state["acknowledged_rounds"],
-            0.0,
-        )
+        state, mean = federation.server.method_state, 0.0
         for k, client in federation.clients.items():
-            taken = acknowledged_rounds[k] == client.state["round"]
+            taken = state["acknowledged_rounds"][k] == client.state["round"]
             share = sizes[k] / sum(sizes.values())
             mean = mean + share * client.state["after" if taken else "before"]
-        return mean
+        torch.testing.assert_close(state[name], mean, rtol=1e-4, atol=1e-6)
 
     def test_the_sum_holds_when_updates_are_lost(self, federation, name):
         for number, clients in enumerate([(2,), (), (1, 2), (2,), (3,)], start=1):
             self.lose(federation, number, *clients)
-            torch.testing.assert_close(
-                federation.server.method_state[name],
-                self.mean_of_counted(federation, name),
-                rtol=1e-4,
-                atol=1e-6,
-            )
-        assert federation.server.method_state["acknowledged_rounds"].tolist() == [
-            0,
-            5,
-            5,
-            4,
-        ]
+            self.check_sum(federation, name)
+        acknowledged = federation.server.method_state["acknowledged_rounds"]
+        assert acknowledged.tolist() == [0, 5, 5, 4]
 
     def test_the_sum_holds_when_a_client_joins_late(self, method, name):
         federation = Federation(make_client_data((20, 30, 25)), method, training=LOCAL)
@@ -211,12 +199,7 @@ class TestAcknowledgedRounds:
         federation.add_prepare_reply(federation.prepare(3))
         for number in (2, 3):
             self.lose(federation, number)
-            torch.testing.assert_close(
-                federation.server.method_state[name],
-                self.mean_of_counted(federation, name),
-                rtol=1e-4,
-                atol=1e-6,
-            )
+            self.check_sum(federation, name)
 
     def test_a_lost_round_leaves_no_trace(self, federation, name):
         self.lose(federation, 1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from by_numpy import World, train_all
+from by_numpy import World, means_of_rounds, sgd
 from federations import FEW_WORLDS, check, federate_tiny
 
 from federatedscope_ggeur.methods import Moon
@@ -20,30 +20,26 @@ def cosine(a, b):
 def oracle(world):
     """Weights after each round: CE + mu * mean of
     -log( e^{sim(z, z_g)/t} / (e^{sim(z, z_g)/t} + e^{sim(z, z_prev)/t}) )."""
-    w, after, previous = world.start, [], {}
-    for clients in world.drawn:
+    previous = {}
 
-        def loss(v, x, y, w_g, w_prev):
-            value = world.cross_entropy(v, x, y)
-            if w_prev is None:
-                return value
-            z = world.represent(v, x)
-            near, far = (
-                np.exp(cosine(z, world.represent(other, x)) / TEMPERATURE)
-                for other in (w_g, w_prev)
-            )
-            return value - MU * np.log(near / (near + far)).mean()
+    def train(w, clients, number):
+        def loss_of(k):
+            def loss(v, x, y):
+                z = world.represent(v, x)
+                near, far = (
+                    np.exp(cosine(z, world.represent(other, x)) / TEMPERATURE)
+                    for other in (w, previous[k])
+                )
+                term = MU * np.log(near / (near + far)).mean()
+                return world.cross_entropy(v, x, y) - term
 
-        trained = {}
-        for k in clients:
-            own = {"w_g": w, "w_prev": previous.get(k)}
-            trained |= train_all(
-                world, w, [k], lambda v, x, y, own=own: loss(v, x, y, **own)
-            )
-        previous |= trained
-        w = world.mean(w, clients, trained)
-        after.append(w)
-    return after
+            return loss if k in previous else world.cross_entropy
+
+        trained = {k: sgd(loss_of(k), w, k)[0] for k in clients}
+        previous.update(trained)
+        return trained
+
+    return means_of_rounds(world, train)
 
 
 @pytest.mark.parametrize("world", FEW_WORLDS)

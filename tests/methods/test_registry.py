@@ -112,17 +112,10 @@ def test_the_docs_tables_are_the_registrys():
         assert f"<!-- table: {field} -->" in whole
 
 
-def test_a_name_is_taken_once(monkeypatch):
-    monkeypatch.setattr(AUGMENTATIONS, "_parts", dict(AUGMENTATIONS._parts))
-
-    def toy():
-        return type("Toy", (Method,), {"__qualname__": "Toy"})
-
-    for name in ("fedmix", "ggeur", "none"):
-        with pytest.raises(ValueError, match=f"'{name}' is already registered"):
-            register_augmentation(name)(toy())
-    first, again = (register_augmentation("toy")(toy()) for _ in range(2))
-    assert AUGMENTATIONS["toy"] is again is not first  # as a notebook defines it
+@pytest.mark.parametrize("name", ["fedmix", "ggeur", "none"])
+def test_names_with_a_meaning_are_taken(name):
+    with pytest.raises(ValueError, match=f"'{name}' is already registered"):
+        register_augmentation(name)(type("Toy", (Method,), {}))
 
 
 def test_what_a_subclass_adds_is_not_lost_to_a_robust_mean(monkeypatch):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from solving import stats
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.geometry import Statistics
@@ -17,12 +18,6 @@ from federatedscope_ggeur.models import (
     put_last_layer,
     take_last_layer,
 )
-
-
-def stats(rows, labels, num_classes):
-    return Statistics.from_embeddings(
-        torch.as_tensor(rows), torch.as_tensor(labels), num_classes
-    )
 
 
 @pytest.fixture
@@ -111,15 +106,10 @@ class TestLastLayer:
         found = layer(frozen.last_input(points))
         torch.testing.assert_close(found, frozen(points)[:, CLASSES])
 
-    def test_is_a_copy(self, model, params):
-        before = params.clone()
-        take_last_layer(model, params, CLASSES).zero_()
-        assert torch.equal(params, before)
-
     def test_replaces_its_rows_and_no_other_bit(self, model, params):
         before = params.clone()
-        vector = take_last_layer(model, params, CLASSES)
-        new = torch.randn(vector.shape)
+        taken = take_last_layer(model, params, CLASSES).zero_()  # a copy
+        new = torch.randn(taken.shape)
         after = put_last_layer(model, params, CLASSES, new)
         assert torch.equal(params, before)
         assert torch.equal(take_last_layer(model, after, CLASSES), new)
@@ -137,9 +127,7 @@ class TestLastLayer:
         params = torch.randn(num_parameters(model))
         assert torch.equal(take_last_layer(model, params, range(3)), params)
 
-
-class TestRefusals:
-    def test_a_mixture_head(self):
+    def test_of_a_mixture_head_is_refused(self):
         model = build_model(4, 6, ModelSettings(closed_form="mixture"))
         params = torch.zeros(num_parameters(model))
         with pytest.raises(ConfigError, match="no last layer"):

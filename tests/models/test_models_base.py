@@ -150,16 +150,11 @@ def test_other_vectors_are_refused(size):
         MixtureHead(DIM, CLASSES).at(torch.zeros(size))
 
 
-def test_its_file_is_read_into_a_new_one():
+@pytest.mark.parametrize("lacks", ["", "scale"], ids=["", "before temperatures"])
+def test_its_file_is_read_into_a_new_one(lacks):
     model, other = mixture_head(), MixtureHead(DIM, CLASSES)
-    other.load_state_dict(load(save(model.state_dict())))
-    assert torch.equal(other(POINTS), model(POINTS))
-
-
-def test_a_file_from_before_temperatures_has_the_scale_1():
-    model, other = mixture_head(), MixtureHead(DIM, CLASSES)
-    old = {k: v for k, v in model.state_dict().items() if k != "scale"}
-    other.load_state_dict(old)
+    state = {k: v for k, v in model.state_dict().items() if k != lacks}
+    other.load_state_dict(load(save(state)))
     assert torch.equal(other(POINTS), model(POINTS))
 
 
@@ -225,21 +220,20 @@ def test_the_files_say_whose_they_are_and_of_which_head():
 # A module's numbers as one vector: trainable ones, then running statistics.
 
 
+def made_net():
+    layers = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3)
+    return nn.Sequential(*layers)
+
+
 @pytest.fixture
 def net():
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.LazyLinear(3)
-    )
-
-
-def built(net):
-    net(torch.randn(4, 1, 4, 4))
+    net = made_net()
+    net(torch.randn(4, 1, 4, 4))  # which leaves running statistics
     return net
 
 
 def test_parameters_come_first_and_running_statistics_behind(net):
-    net = built(net)
     state = net.state_dict()
     wanted = [p.detach().flatten() for p in net.parameters()]
     wanted += [state["1.running_mean"], state["1.running_var"]]
@@ -258,9 +252,8 @@ def test_heads_keep_none():
 
 def test_a_bound_vector_follows_training(net):
     """Five steps with momentum on the vector are torch's own, statistics included."""
-    net = built(net)
     vector = to_vector(net)
-    twin = built(nn.Sequential(*map(type_again, net)))
+    twin = made_net()
     twin.load_state_dict(net.state_dict())
     bind_vector(net, vector)
     params = trainable_part(net, vector)
@@ -279,16 +272,7 @@ def test_a_bound_vector_follows_training(net):
         torch.testing.assert_close(vector, to_vector(twin), rtol=0, atol=1e-6)
 
 
-def type_again(layer):
-    if isinstance(layer, nn.Conv2d):
-        return nn.Conv2d(1, 2, 3)
-    if isinstance(layer, nn.BatchNorm2d):
-        return nn.BatchNorm2d(2)
-    return nn.Flatten() if isinstance(layer, nn.Flatten) else nn.Linear(8, 3)
-
-
 def test_loading_without_statistics_leaves_them(net):
-    net = built(net)
     before = to_vector(net)
     load_vector(net, torch.zeros(num_trainable(net)))
     after = to_vector(net)
@@ -299,11 +283,10 @@ def test_loading_without_statistics_leaves_them(net):
 
 
 def test_names_are_those_of_the_state_dict(net):
-    net = built(net)
     vector = torch.arange(float(num_parameters(net)))
     named = named_tensors(net, vector)
     assert set(net.state_dict()) - set(named) == {"1.num_batches_tracked"}
-    plain = built(nn.Sequential(*map(type_again, net)))
+    plain = made_net()
     plain.load_state_dict(named, strict=False)
     assert torch.equal(to_vector(plain), vector)
     assert set(named_tensors(net, trainable_part(net, vector))) == {
@@ -312,14 +295,12 @@ def test_names_are_those_of_the_state_dict(net):
 
 
 def test_parts_are_views(net):
-    net = built(net)
     vector = torch.zeros(num_parameters(net))
     split_vector(net, vector)[-1].fill_(1)
     assert vector.sum() == 2
 
 
 def test_the_mask_holds_what_norm_layers_hold(net):
-    net = built(net)
     named = named_tensors(net, norm_mask(net))
     assert {name for name, mask in named.items() if mask.all()} == {
         "1.weight",
@@ -331,7 +312,6 @@ def test_the_mask_holds_what_norm_layers_hold(net):
 
 
 def test_a_negative_variance_is_named(net):
-    net = built(net)
     vector = to_vector(net)
     assert negative_variance(net, vector) == ""
     vector[-1] = -1e-3

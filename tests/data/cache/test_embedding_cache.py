@@ -8,14 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from own_process import PATIENCE
+from own_process import PATIENCE, until
 from pictures import write_images
 
 from federatedscope_ggeur.data import (
@@ -29,8 +27,6 @@ from federatedscope_ggeur.data import (
     register_encoder,
     register_image_reader,
 )
-from federatedscope_ggeur.data.encoders import ENCODERS
-from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.trees import read_image_folder
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.settings import Key, whole
@@ -64,8 +60,7 @@ def test_the_second_time_nothing_is_extracted(tree, settings):
     assert second.encoder == first.encoder
 
 
-def test_a_full_cache_needs_no_encoder_if_it_can_tell(tree, settings, monkeypatch):
-    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
+def test_a_full_cache_needs_no_encoder_if_it_can_tell(tree, settings):
     built, weights = [], {"weights": "first"}
 
     def stamp(chosen):
@@ -126,18 +121,10 @@ def test_settings_that_change_features_have_entries_of_their_own(tree, settings)
 def test_a_damaged_entry_is_made_again_and_said(tree, settings, caplog, harm):
     first = embed(tree, settings)
     file, other = first.files
-    content = bytearray(file.read_bytes())
-    if harm == "cut":
-        content = content[:-10]
-    elif harm == "flip":
-        content[-100] ^= 1
-    elif harm == "empty":
-        content = b""
-    elif harm == "foreign":
-        content = b"something else altogether"
-    else:
-        content = other.read_bytes()
-    file.write_bytes(content)
+    content = file.read_bytes()
+    flipped = content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]
+    harmed = {"cut": content[:-10], "flip": flipped, "empty": b"", "foreign": b"other"}
+    file.write_bytes(harmed.get(harm, other.read_bytes()))
     second = embed(tree, settings)
     assert second.extracted == 15
     assert f"{file} is damaged" in caplog.text
@@ -154,38 +141,35 @@ def test_a_damaged_index_is_only_an_index(tree, settings, caplog):
     assert json.loads(record.read_text())["name"] == "image_folder"
 
 
-class Flaky:
-    """Counts what it converts, and is interrupted at one image."""
+@pytest.fixture
+def interrupted(tree, settings, monkeypatch):
+    """Settings of an encoder that was interrupted at the image of a number."""
 
-    def __init__(self, stop_at: int):
-        self.seen: Counter = Counter()
-        self.stop_at = stop_at
+    def interrupt(number, part_rows):
+        seen = []
 
-    def register(self, monkeypatch) -> None:
-        monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
+        def convert(image):
+            seen.append(image)
+            if len(seen) == number:
+                raise KeyboardInterrupt
+            return torch.tensor(image.resize((1, 1)).getpixel((0, 0))).float()
 
         @register_encoder("flaky")
         def make(chosen, device):
-            return Encoder("flaky", {}, 3, self.convert, lambda batch: batch)
+            return Encoder("flaky", {}, 3, convert, lambda batch: batch)
 
-    def convert(self, image):
-        colour = tuple(image.resize((1, 1)).getpixel((0, 0)))
-        self.seen[colour] += 1
-        if sum(self.seen.values()) == self.stop_at:
-            raise KeyboardInterrupt
-        return torch.tensor(colour, dtype=torch.float32)
+        monkeypatch.setattr(cache, "PART_ROWS", part_rows)
+        chosen = replace(settings, encoder=EncoderSettings("flaky"))
+        with pytest.raises(KeyboardInterrupt):
+            embed(tree, chosen)
+        return chosen
+
+    return interrupt
 
 
 @pytest.mark.parametrize("part_rows", [1, 8, 2048])
-def test_an_interrupted_extraction_goes_on(
-    tree, settings, monkeypatch, caplog, part_rows
-):
-    monkeypatch.setattr(cache, "PART_ROWS", part_rows)
-    flaky = Flaky(stop_at=11)
-    flaky.register(monkeypatch)
-    settings = replace(settings, encoder=EncoderSettings("flaky"))
-    with pytest.raises(KeyboardInterrupt):
-        embed(tree, settings)
+def test_an_interrupted_extraction_goes_on(tree, interrupted, caplog, part_rows):
+    settings = interrupted(11, part_rows)
     caplog.set_level(logging.INFO, "federatedscope_ggeur")
     encoded = embed(tree, settings)
     # Of 11 rows, the batch that was under way and the one that waited are lost.
@@ -196,13 +180,8 @@ def test_an_interrupted_extraction_goes_on(
     assert not list(Path(settings.cache).rglob("*.parts"))
 
 
-def test_a_damaged_part_is_made_again(tree, settings, monkeypatch, caplog):
-    monkeypatch.setattr(cache, "PART_ROWS", 1)
-    flaky = Flaky(stop_at=15)
-    flaky.register(monkeypatch)
-    settings = replace(settings, encoder=EncoderSettings("flaky"))
-    with pytest.raises(KeyboardInterrupt):
-        embed(tree, settings)
+def test_a_damaged_part_is_made_again(tree, interrupted, caplog):
+    settings = interrupted(15, part_rows=1)
     *_, second = sorted(Path(settings.cache).rglob("*.parts/*.safetensors"))
     second.write_bytes(second.read_bytes()[:-1])
     encoded = embed(tree, settings)
@@ -215,8 +194,13 @@ def test_a_damaged_part_is_made_again(tree, settings, monkeypatch, caplog):
 def test_a_folder_that_cannot_be_written_is_named(tree, settings, tmp_path):
     (tmp_path / "file").write_text("")
     blocked = replace(settings, cache=str(tmp_path / "file" / "cache"))
-    with pytest.raises(ConfigError, match=r"set ggeur\.encoder\.cache"):
-        embed(tree, blocked)
+    for act in (
+        lambda: embed(tree, blocked),
+        lambda: cache.write_in_cache(tmp_path / "file" / "record", b""),
+        lambda: cache.write_in_cache(tmp_path, b""),  # a folder is there
+    ):
+        with pytest.raises(ConfigError, match=r"cannot write.*set ggeur\.encoder\.cac"):
+            act()
 
 
 def test_the_split_comes_after_the_cache(tree, settings):
@@ -352,18 +336,10 @@ def register_gated(gate: Path | None = None) -> None:
         def preprocess(image):
             if gate is not None:
                 gate.with_name("waits").touch()
-                wait_for(gate)
+                until(gate.exists)
             return torch.tensor(image.getpixel((0, 0)), dtype=torch.float32)
 
         return Encoder("gated", {}, 3, preprocess, lambda batch: batch)
-
-
-def wait_for(file: Path, process: subprocess.Popen | None = None) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not file.exists():
-        assert process is None or process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def embed_gated(tree: str, cache: str):
@@ -389,9 +365,8 @@ def gate(tmp_path) -> Path:
 
 
 @pytest.fixture
-def other_process(tree, settings, gate, monkeypatch):
+def other_process(tree, settings, gate):
     """Another process, which holds the lock and waits at the gate."""
-    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
     register_gated()
     here = Path(__file__).parent
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
@@ -402,7 +377,9 @@ def other_process(tree, settings, gate, monkeypatch):
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
     )
     try:
-        wait_for(gate.with_name("waits"), process)
+        waits = gate.with_name("waits")
+        until(lambda: waits.exists() or process.poll() is not None)
+        assert waits.exists()
         yield process
     finally:
         process.kill()
@@ -448,11 +425,8 @@ def test_a_killed_process_leaves_the_lock_free(tree, settings, other_process, ca
     assert "another process" not in caplog.text
 
 
-def test_a_reader_that_got_a_setting_finds_what_it_recorded_before(
-    tree, settings, monkeypatch
-):
+def test_a_reader_that_got_a_setting_finds_what_it_recorded_before(tree, settings):
     """At its default it means what was meant then."""
-    monkeypatch.setattr(IMAGE_READERS, "_parts", dict(IMAGE_READERS))
 
     def read(root, limit=None):
         return read_image_folder(root)

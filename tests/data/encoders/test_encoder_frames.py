@@ -21,48 +21,35 @@ def _convert_to_rgb(image):
     return image.convert("RGB")
 
 
-def eval_transform(size=32, crop=28):
-    return transforms.Compose(
-        [
-            transforms.Resize(size, interpolation=BICUBIC),
-            transforms.CenterCrop(crop),
-            _convert_to_rgb,
-            transforms.ToTensor(),
-            NORMALIZE,
-        ]
-    )
-
-
+SMALL = [transforms.Resize(32, interpolation=BICUBIC), transforms.CenterCrop(28)]
+WHOLE = transforms.Compose([*SMALL, _convert_to_rgb, transforms.ToTensor(), NORMALIZE])
+FRAME = frames.frame_of(WHOLE)
 SIZES = [(64, 48), (48, 64), (33, 57), (28, 28), (20, 300)]
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_parts_give_the_bits_of_the_whole(size):
-    whole = eval_transform()
-    frame = frames.frame_of(whole)
     pictures = [photograph(*size, seed) for seed in range(3)]
-    small = torch.stack([frame.shape(one) for one in pictures])
+    small = torch.stack([FRAME.shape(one) for one in pictures])
     assert small.dtype == torch.uint8
-    assert torch.equal(frame.normalise(small), torch.stack([*map(whole, pictures)]))
+    assert torch.equal(FRAME.normalise(small), torch.stack([*map(WHOLE, pictures)]))
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_on_a_device_images_become_small_as_by_pillow_but_for_rounding(size):
-    frame = frames.frame_of(eval_transform())
     image = photograph(*size)
     pixels = transforms.functional.pil_to_tensor(image)
-    found = frame.small(torch.stack([pixels, pixels.flip(0)])).float()
-    wanted = frame.shape(image).float()
+    found = FRAME.small(torch.stack([pixels, pixels.flip(0)])).float()
+    wanted = FRAME.shape(image).float()
     assert found.shape[1:] == wanted.shape
     assert (found[0] - wanted).abs().max() <= 1
     assert torch.equal(found[1], found[0].flip(0))
 
 
 def test_a_frame_can_be_sent_to_a_process():
-    frame = frames.frame_of(eval_transform())
     image = photograph(64, 48)
-    again = pickle.loads(pickle.dumps(frame))
-    assert torch.equal(again.shape(image), frame.shape(image))
+    again = pickle.loads(pickle.dumps(FRAME))
+    assert torch.equal(again.shape(image), FRAME.shape(image))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from image_miniatures import (
     loaded,
     pixels,
     refuse,
+    write_digits,
     write_idx,
     write_mat,
     write_mnist,
@@ -32,20 +33,13 @@ from federatedscope_ggeur.data.images.packed import read_digits
 NAMES = ["mnist", "usps", "svhn", "syn"]
 
 
-def write_all(root):
-    write_mnist(root / "mnist")
-    write_usps(root / "usps")
-    write_svhn(root / "svhn")
-    write_syn(root / "syn")
-
-
 def only_domain(root):
     (domain,) = read_digits(root).domains
     return domain
 
 
 def test_all_four(tmp_path):
-    write_all(tmp_path / "Digits")
+    write_digits(tmp_path / "Digits")
     data = IMAGE_READERS["digits"](tmp_path)
     assert data.name == "digits"
     assert data.class_names == tuple("0123456789")
@@ -131,7 +125,7 @@ def test_any_domain_as_image_files_beside_packed_ones(tmp_path):
 
 
 def test_loaders_work_in_other_processes(tmp_path):
-    write_all(tmp_path)
+    write_digits(tmp_path)
     for domain in read_digits(tmp_path).domains:
         load = domain.train.load
         load.prepare()
@@ -187,17 +181,11 @@ def test_folders_that_are_no_digits(tmp_path):
         (write_svhn, "test_32x32.mat"),
     ],
 )
-@pytest.mark.parametrize("content", [b"", b"<html>moved</html>"])
+@pytest.mark.parametrize("content", [b"", b"<html>moved</html>", "cut off"])
 def test_damaged_files_are_named_on_reading(tmp_path, write, name, content):
     write(tmp_path)
-    (tmp_path / name).write_bytes(content)
-    refuse(read_digits, tmp_path, tmp_path / name, "Fetch the file again")
-
-
-def test_usps_that_is_cut_off(tmp_path):
-    write_usps(tmp_path)
-    path = tmp_path / "usps.t.bz2"
-    path.write_bytes(path.read_bytes()[:-200])
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:-20] if content == "cut off" else content)
     refuse(read_digits, tmp_path, path, "Fetch the file again")
 
 
@@ -265,23 +253,18 @@ def grey(images):
     return loaded(images)[..., 0]
 
 
-def test_four_domains_of_all_digits():
-    data = IMAGE_READERS["bundled_digits"]("")
+def test_four_domains_of_all_digits_whose_pixels_are_the_imaged_ones_in_256_steps():
+    data, imaged = IMAGE_READERS["bundled_digits"](""), imaged_digits()
     names = ["clean", "inverted", "blurred", "noisy"]
     assert [domain.name for domain in data.domains] == names
     assert data.grey
     assert sum(len(domain.train) for domain in data.domains) == 1797
     for domain in data.domains:
-        assert domain.test is None
-        assert set(domain.train.labels) == set(range(10))
-
-
-def test_pixels_are_the_imaged_ones_in_256_steps():
-    data, imaged = read_bundled_digits(""), imaged_digits()
-    for domain in data.domains:
         images, labels = imaged[domain.name]
-        assert np.abs(grey(domain.train) / 255 * 16 - images).max() <= 16 / 510 + 1e-9
+        assert domain.test is None
+        assert set(labels) == set(range(10))
         assert (domain.train.labels == labels).all()
+        assert np.abs(grey(domain.train) / 255 * 16 - images).max() <= 16 / 510 + 1e-9
 
 
 def test_one_domain_of_the_digits_as_they_are():

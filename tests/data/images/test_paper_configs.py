@@ -5,26 +5,24 @@ That their numbers are the paper's is said in extras/studies/test_bundled_studie
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 from image_miniatures import (
     draw_tree,
     write_cifar10,
     write_cifar100,
-    write_mnist,
-    write_svhn,
-    write_syn,
+    write_digits,
     write_tiny_imagenet,
-    write_usps,
 )
+from test_domain_images import FOLDERS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
-from federatedscope_ggeur.geometry import GeometricShape, augment
+from federatedscope_ggeur.geometry import ReleaseSizes, TotalSizes
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
 #: Of heads on embeddings; those of networks are in test_network_configs.py.
@@ -40,38 +38,21 @@ def path(name: str) -> Path:
     return EXAMPLES / f"ggeur_{name}.yaml"
 
 
-def write_digits(root):
-    for name, write in (
-        ("mnist", write_mnist),
-        ("usps", write_usps),
-        ("svhn", write_svhn),
-        ("syn", write_syn),
-    ):
-        write(root / name, n=100)
+def draw_folders(root, name, images):
+    domains, classes, _ = FOLDERS[name]
+    draw_tree(root, domains, classes, images)
 
 
 MINIATURES = {
     "cifar10": lambda root: write_cifar10(root / "cifar-10-batches-py", n=20),
     "cifar100": lambda root: write_cifar100(root / "cifar-100-python", n=200),
     "tiny_imagenet": lambda root: write_tiny_imagenet(root / "tiny-imagenet-200"),
-    "digits": write_digits,
-    "office_caltech": lambda root: draw_tree(
-        root,
-        ("caltech", "amazon", "webcam", "dslr"),
-        ("backpack", "bike", "calculator", "headphones", "keyboard", "laptop",
-         "monitor", "mouse", "mug", "projector"),
-    ),
-    "pacs": lambda root: draw_tree(
-        root,
-        ("photo", "art_painting", "cartoon", "sketch"),
-        ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
-        images=4,
-    ),
-    "officehome": lambda root: draw_tree(
-        root, ("Art", "Clipart", "Product", "Real World"), ("Bed", "TV", "Table"), 10
-    ),
+    "digits": partial(write_digits, n=100),
+    "office_caltech": lambda root: draw_folders(root, "office_caltech", 2),
+    "pacs": lambda root: draw_folders(root, "pacs", 4),
+    "officehome": lambda root: draw_folders(root, "office_home", 10),
     "own_images": lambda root: draw_tree(root, "abcd", ("x", "y"), images=10),
-}  # fmt: skip
+}
 
 
 MULTI_DOMAIN = ("digits", "office_caltech", "pacs", "officehome", "own_images")
@@ -121,15 +102,16 @@ def test_the_variants_that_the_comments_name(name, clients, words, tmp_path):
     assert len(data.unseen) == ("ggeur.unseen_domains" in words)
 
 
-#: Sizes of the published code, by config: a class of 0, 3 and 700 rows, prototypes 3.
+DIGITS = ReleaseSizes(500, 500, target=2000)
+#: Sizes of the published code, by config.
 RELEASE = {
-    "cifar10": ("5000", (0, 5000, 5000)),
-    "cifar100": ("500", (0, 500, 700)),
-    "tiny_imagenet": ("500", (0, 500, 700)),
-    "digits": ("", (1500, 2000, 2000)),
-    "office_caltech": ("", (1500, 2000, 2000)),
-    "pacs": ("", (1500, 2000, 2000)),
-    "officehome": ("50 50 50", (50, 50, 50)),
+    "cifar10": ("5000", TotalSizes(5000, 500)),
+    "cifar100": ("500", TotalSizes(500, 500)),
+    "tiny_imagenet": ("500", TotalSizes(500, 500)),
+    "digits": ("", DIGITS),
+    "office_caltech": ("", DIGITS),
+    "pacs": ("", DIGITS),
+    "officehome": ("50 50 50", ReleaseSizes(50, 50, target=50)),
 }
 
 
@@ -142,18 +124,8 @@ def test_the_release_s_sizes_that_the_comments_name(name):
     head = path(name).read_text(encoding="utf-8").partition("\nexpname: ")[0]
     assert " ".join(words) in " ".join(head.replace("#", "").split())
     cfg = load_config(path(name), words)
-    augmentation = run_settings(cfg, 10, 2, 4).role.of(SetSettings).augmentation
-    for n, rows in zip((0, 3, 700), expected):
-        drawn = augment(
-            torch.zeros(n, 2),
-            torch.zeros(n, dtype=torch.int64),
-            {0: GeometricShape.from_covariance(torch.eye(2))},
-            torch.zeros(3, 2),
-            torch.zeros(3, dtype=torch.int64),
-            augmentation,
-            seed=0,
-        )
-        assert drawn.rows == rows
+    settings = run_settings(cfg, 10, 2, 4).role.of(SetSettings)
+    assert settings.augmentation.sizes == expected
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "tiny_imagenet"])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_partition import numbers
 
 from federatedscope_ggeur.data import DataSet, Domain, Embeddings, partition
 from federatedscope_ggeur.errors import ConfigError
@@ -39,11 +40,6 @@ def divided(splitter, args, clients, train, test=None, seed=0, classes=None):
         data, client_num=clients, splitter=splitter, splitter_args=args, seed=seed
     )
     return found.clients
-
-
-def numbers(rows):
-    """The numbers of rows, in order."""
-    return rows.features[:, 0].long().tolist()
 
 
 def check_partition(clients, train):
@@ -131,17 +127,24 @@ def test_classes_that_the_domain_lacks_do_not_count():
 
 
 @pytest.mark.parametrize(
-    ("clients", "size", "message"),
+    ("splitter", "args", "clients", "message"),
     [
-        (7, 2, r"7 client\(s\) and 10 classes: .* 7 x 2 = 14, .* multiple of 10"),
-        (4, 11, r"per_client 11 is more than the number of classes"),
-        (30, 2, r"cuts every class into 6 parts .* class 0 has only 5 row"),
+        (
+            "classes",
+            {"per_client": 2},
+            7,
+            r"7 client\(s\) and 10 classes: .* 7 x 2 ",
+        ),
+        ("classes", {"per_client": 11}, 4, "11 is more than the number of classes"),
+        ("classes", {"per_client": 2}, 30, "into 6 parts .* class 0 has only 5 row"),
+        ("natural", {}, 1, r"'d' has no user for each row.*'users'"),
+        ("subset", {}, 12, "'d' must be a multiple of its 10 classes, but is 12"),
+        ("subset", {"share": 95}, 10, "share must be above 0 and at most"),
     ],
 )
-def test_what_does_not_fit_is_refused(clients, size, message):
-    train = rows_of(balanced(10, 5))
+def test_what_does_not_fit_is_refused(splitter, args, clients, message):
     with pytest.raises(ConfigError, match=message):
-        divided("classes", [{"per_client": size}], clients, train)
+        divided(splitter, [args], clients, rows_of(balanced(10, 5)))
 
 
 # Splitter ``natural``: by who made the rows.
@@ -207,11 +210,6 @@ def test_a_client_tests_on_its_own_users_and_the_test_set_stays_whole():
     assert sorted(strangers) == [1, 1, 2]
 
 
-def test_data_without_users_are_refused():
-    with pytest.raises(ConfigError, match=r"'d' has no user for each row.*'users'"):
-        divided("natural", [], 1, rows_of([0, 1]))
-
-
 # Splitter ``subset``: one main class a client, a little of the others.
 
 
@@ -255,15 +253,3 @@ def test_nothing_is_lost_of_classes_of_any_size(sizes, seed):
     train = rows_of(np.repeat(np.arange(len(sizes)), sizes))
     clients = divided("subset", [], len(sizes), train, seed=seed)
     check_partition(clients, train)
-
-
-def test_clients_that_are_no_multiple_of_the_classes_are_refused():
-    train = rows_of(balanced(10, 5))
-    message = r"domain 'd' must be a multiple of its 10 classes, but is 12"
-    with pytest.raises(ConfigError, match=message):
-        divided("subset", [], 12, train)
-
-
-def test_a_share_above_one_is_refused():
-    with pytest.raises(ConfigError, match="share must be above 0 and at most"):
-        divided("subset", [{"share": 95}], 2, rows_of([0, 1]))

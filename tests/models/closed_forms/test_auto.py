@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from closed_form_federations import components_of, make_federation
+from closed_form_federations import components_of, make_federation, scored
 from solving import SHAPES, stats
 
 from federatedscope_ggeur.models import (
@@ -19,7 +19,6 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
-from federatedscope_ggeur.models.closed_forms.components import ScoredRows
 
 CLASSES = 4
 DATA = make_federation(SHAPES["many rows"])
@@ -100,15 +99,7 @@ def test_a_candidate_is_the_head_of_its_kind(number):
 def test_scores_are_those_of_the_kinds_in_order():
     rows, labels, clients = DATA
     parts = components_of(rows, labels, clients, CLASSES)
-    here = clients == 2
-    held = ScoredRows(
-        torch.from_numpy(rows[here]),
-        torch.from_numpy(labels[here]),
-        2,
-        0,
-        torch.ones(here.sum(), dtype=torch.bool),
-    )
-    form = Automatic()
+    held, form = scored(rows[clients == 2], labels[clients == 2], 2), Automatic()
     found = form.left_out(parts)(held)
     wanted = [s for kind in form.kinds() for s in kind.leave_out(parts)(held)]
     assert len(found) == len(form.candidates()) == len(wanted)

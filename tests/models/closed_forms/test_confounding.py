@@ -1,25 +1,19 @@
 """The share of domain shifts that goes with the class: the plain fit, its extremes."""
 
+from dataclasses import replace
+
 import closed_form_oracle as oracle
 import numpy as np
 import pytest
-from solving import stats
+from closed_form_federations import components_of
 
 from federatedscope_ggeur.models.closed_forms.auto import LARGER_PART, confounded_share
-from federatedscope_ggeur.models.closed_forms.components import Components
 
 CLASSES = 4
 
 
-def components(rows, labels, clients, domains, means_alone=False):
-    names = tuple(str(d) for d in range(domains.max() + 1))
-    parts = []
-    for k in sorted(set(clients.tolist())):
-        here = clients == k
-        held = stats(rows[here], labels[here], CLASSES)
-        held = held.to("means") if means_alone else held
-        parts.append(Components.of_client(held, k, str(domains[here][0]), names))
-    return Components.joined(parts)
+def share_of(rows, labels, clients, domains):
+    return confounded_share(components_of(rows, labels, clients, CLASSES, domains))
 
 
 def plain_share(rows, labels, domains):
@@ -31,21 +25,20 @@ def plain_share(rows, labels, domains):
     effects = np.linalg.lstsq(design, rows, rcond=None)[0][len(seen) :]
     shift = of_domain @ (effects - effects.mean(axis=0))
     shift -= shift.mean(axis=0)
-    between = sum(
-        (labels == c).sum()
-        * shift[labels == c].mean(axis=0)
-        @ shift[labels == c].mean(axis=0)
-        for c in seen
-    )
-    return between / (shift**2).sum()
+    of_its_class = of_class @ np.linalg.lstsq(of_class, shift, rcond=None)[0]
+    return (of_its_class**2).sum() / (shift**2).sum()
+
+
+def dealt(table):
+    """The class and the domain of each of `table` [C, d] rows."""
+    classes, places = np.indices(table.shape)
+    return (np.repeat(of.ravel(), table.ravel()) for of in (classes, places))
 
 
 def shifted(seed, table, dim=5, apart=4.0, noise=1.0):
     """`table` [C, d] of rows of each class in each domain, two clients a domain."""
     rng = np.random.default_rng(seed)
-    classes, places = np.indices(table.shape)
-    labels = np.repeat(classes.ravel(), table.ravel())
-    domains = np.repeat(places.ravel(), table.ravel())
+    labels, domains = dealt(table)
     clients = 2 * domains + 1 + rng.integers(2, size=len(domains))
     rows = rng.normal(size=(table.shape[0], dim))[labels] * 3
     rows += apart * rng.normal(size=(table.shape[1], dim))[domains]
@@ -62,16 +55,16 @@ DISJOINT = np.array([[40, 0], [40, 0], [0, 40], [0, 40]])
 @pytest.mark.parametrize("seed", range(3))
 def test_equals_the_plain_fit(table, seed):
     rows, labels, clients, domains = shifted(seed, table)
-    found = confounded_share(components(rows, labels, clients, domains))
+    parts = components_of(rows, labels, clients, CLASSES, domains)
+    found = confounded_share(parts)
     assert found == pytest.approx(plain_share(rows, labels, domains), abs=1e-9)
-    alone = components(rows, labels, clients, domains, means_alone=True)
-    assert confounded_share(alone) == pytest.approx(found, abs=1e-9)
+    means_alone = replace(parts, scatter=None)
+    assert confounded_share(means_alone) == pytest.approx(found, abs=1e-9)
 
 
 def test_it_rises_with_how_much_of_a_class_is_in_one_domain():
     shares = [
-        confounded_share(components(*shifted(0, table)))
-        for table in (EVEN, MOSTLY_ONE, HARDLY_COMMON)
+        share_of(*shifted(0, table)) for table in (EVEN, MOSTLY_ONE, HARDLY_COMMON)
     ]
     assert shares == sorted(shares)
     assert shares[0] == pytest.approx(0, abs=1e-9)
@@ -79,28 +72,21 @@ def test_it_rises_with_how_much_of_a_class_is_in_one_domain():
     assert shares[2] > LARGER_PART
 
 
-def test_without_common_classes_it_is_all():
-    assert confounded_share(components(*shifted(0, DISJOINT))) == 1.0
-
-
-def test_of_one_domain_it_is_none():
-    assert confounded_share(components(*shifted(0, MOSTLY_ONE[:, :1]))) == 0.0
+def test_without_common_classes_it_is_all_and_of_one_domain_none():
+    assert share_of(*shifted(0, DISJOINT)) == 1.0
+    assert share_of(*shifted(0, MOSTLY_ONE[:, :1])) == 0.0
 
 
 def test_of_domains_that_do_not_differ_it_is_none():
-    alike = shifted(0, HARDLY_COMMON, dim=50, apart=0.0)
-    assert confounded_share(components(*alike)) == 0.0
-    apart = shifted(0, HARDLY_COMMON, dim=50, apart=1.0)
-    assert confounded_share(components(*apart)) > LARGER_PART
+    assert share_of(*shifted(0, HARDLY_COMMON, dim=50, apart=0.0)) == 0.0
+    assert share_of(*shifted(0, HARDLY_COMMON, dim=50, apart=1.0)) > LARGER_PART
 
 
 def histograms(seed, table, shift, dim=800, telling=20):
     """Counts in `dim` bins, of which `telling` depend on the class, others on the
     domain, and all the rest on neither."""
     rng = np.random.default_rng(seed)
-    classes, places = np.indices(table.shape)
-    labels = np.repeat(classes.ravel(), table.ravel())
-    domains = np.repeat(places.ravel(), table.ravel())
+    labels, domains = dealt(table)
     of_class, of_domain = np.zeros((len(table), dim)), np.zeros((table.shape[1], dim))
     of_class[:, :telling] = rng.normal(size=(len(table), telling))
     ours = slice(telling, 2 * telling)
@@ -117,7 +103,7 @@ SOME = np.array([[150, 10, 0], [0, 150, 10], [10, 0, 150], [150, 10, 0]])
 @pytest.mark.parametrize("seed", [0, 2])
 def test_many_dimensions_of_noise_do_not_hide_a_shift(seed):
     rows, labels, clients, domains = histograms(seed, SOME, shift=1.5)
-    found = confounded_share(components(rows, labels, clients, domains))
+    found = share_of(rows, labels, clients, domains)
     assert found > LARGER_PART
     assert found == pytest.approx(plain_share(rows, labels, domains), abs=1e-6)
 
@@ -125,17 +111,16 @@ def test_many_dimensions_of_noise_do_not_hide_a_shift(seed):
 @pytest.mark.slow
 def test_in_many_dimensions_domains_that_do_not_differ_give_none():
     for seed in range(10):
-        alike = histograms(seed, SOME, shift=0.0)
-        assert confounded_share(components(*alike)) == 0.0
+        assert share_of(*histograms(seed, SOME, shift=0.0)) == 0.0
 
 
 def test_loud_dimensions_do_not_hide_a_shift():
     rows, *where = histograms(0, SOME, shift=1.5)
     rows[:, 400:] *= 1e5
-    assert confounded_share(components(rows, *where)) > LARGER_PART
+    assert share_of(rows, *where) > LARGER_PART
 
 
 def test_a_dimension_that_is_constant_tells_nothing():
     rows, *where = histograms(0, SOME, shift=0.0)
     rows[:, 700:] = 3.7
-    assert confounded_share(components(rows, *where)) == 0.0
+    assert share_of(rows, *where) == 0.0

@@ -2,17 +2,19 @@
 
 import math
 
+import closed_form_oracle as plain
 import left_out_oracle as oracle
 import numpy as np
 import pytest
 import torch
+from closed_form_federations import components_of, scored
 from examples import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from solving import stats
 
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.models.closed_forms.components import Components, ScoredRows
+from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import left_out_hits
 from federatedscope_ggeur.models.closed_forms.personal import (
     KAPPAS,
@@ -25,7 +27,8 @@ CLASSES = 4
 
 @st.composite
 def federations(draw):
-    """Rows on clients of two domains; some pairs of one row, some withheld."""
+    """Rows on clients of two domains, and how often each counts; some pairs of one row,
+    some withheld."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, dim = draw(st.sampled_from([3, 8, 25, 40])), draw(st.sampled_from([1, 3, 9, 30]))
     num_clients = draw(st.integers(1, 5))
@@ -40,32 +43,13 @@ def federations(draw):
     )
     # What is embedded is float32.
     rows = rows.astype("float32").astype("float64")
-    return rows, labels, clients, clients % 2, pairs >= threshold
+    return rows, labels, clients, pairs >= threshold, rng.integers(1, 5, size=n)
 
 
-def parts_of(rows, labels, clients, domains, inside):
-    return Components.joined(
-        Components.of_client(
-            stats(
-                rows[inside & (clients == k)], labels[inside & (clients == k)], CLASSES
-            ),
-            k,
-            str(domains[clients == k][0]),
-            ("0", "1"),
-        )
-        for k in sorted(set(clients.tolist()))
-    )
-
-
-def rows_of(k, rows, labels, clients, domains, inside):
+def rows_of(k, rows, labels, clients, inside, times=None):
     here = clients == k
-    return ScoredRows(
-        torch.from_numpy(rows[here]),
-        torch.from_numpy(labels[here]),
-        k,
-        int(domains[here][0]),
-        torch.from_numpy(inside[here]),
-    )
+    weights = None if times is None else times[here]
+    return scored(rows[here], labels[here], k, k % 2, inside[here], weights)
 
 
 def discriminant(grain, priors=True):
@@ -127,20 +111,30 @@ def close(found, wanted, strength=None):
 
 
 @pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("weighted", [False, True])
 @examples(8)
 @given(federation=federations())
-def test_equals_refitting_without_the_row(kind, federation):
+def test_equals_refitting_without_the_row(kind, weighted, federation):
+    """And without all of its copies, if it counts several times."""
     chosen, head = FORMS[kind]
-    rows, labels, clients, _, inside = federation
+    rows, labels, clients, inside, copies = federation
     assume(inside.any())
-    score = chosen.leave_out(parts_of(*federation))
+    copies = copies if weighted else np.ones(len(rows), int)
+    times = copies if weighted else None
+    score = chosen.leave_out(
+        components_of(rows, labels, clients, CLASSES, held=inside, weights=times)
+    )
     values = [f.chosen if f.TUNED else None for f in chosen.candidates()]
     # The deviations that rows are divided by are held when a row is left out.
-    by = oracle.deviations(rows[inside]) if chosen.standardize else 1.0
-    divided = rows / by, *federation[1:]
-    wanted = [oracle.left_out(head(v), *divided) for v in values]
+    counted = rows.repeat(inside * copies, axis=0)
+    by = oracle.deviations(counted) if chosen.standardize else 1.0
+    where = clients, clients % 2
+    wanted = [
+        oracle.left_out(head(v), rows / by, labels, *where, inside * copies)
+        for v in values
+    ]
     for k in sorted(set(clients.tolist())):
-        mine = rows_of(k, *federation)
+        mine = rows_of(k, rows, labels, clients, inside, times)
         indices = np.flatnonzero(clients == k)
         for value, found, expected in zip(values, score(mine), wanted):
             for scores, i in zip(found.numpy(), indices):
@@ -148,8 +142,8 @@ def test_equals_refitting_without_the_row(kind, federation):
                     close(scores, expected[i], value)
         hits = left_out_hits(score, mine).tolist()
         for count, expected in zip(hits, wanted):
-            margins = [margin(expected[i], labels[i]) for i in indices]
-            sure, possible = (sum(m > t for m in margins) for t in (1e-9, -1e-9))
+            margins = np.array([margin(expected[i], labels[i]) for i in indices])
+            sure, possible = (copies[indices][margins > t].sum() for t in (1e-9, -1e-9))
             assert sure <= count <= possible  # the same but for exact ties
 
 
@@ -160,24 +154,40 @@ def margin(scores, label):
     return scores[label] - max([*np.delete(scores, label), -np.inf])
 
 
-def test_rows_beyond_one_chunk_count_alike():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_beyond_one_chunk_count_alike(weighted):
     rng = np.random.default_rng(3)
-    labels, n = rng.integers(CLASSES, size=1200), 1200
-    rows = 2 * rng.normal(size=(CLASSES, 5))[labels] + rng.normal(size=(n, 5))
-    ones = np.ones(n, int)
-    held = rows, labels, ones, 0 * ones, ones > 0
-    score = form("lda").left_out(parts_of(*held))
-    mine = rows_of(1, *held)
-    whole = [int((s.argmax(dim=1) == mine.labels).sum()) for s in score(mine)]
-    assert left_out_hits(score, mine).tolist() == whole
-    assert left_out_hits(score, mine.part(slice(0))).tolist() == [0] * len(whole)
+    labels, ones = rng.integers(CLASSES, size=1200), np.ones(1200, int)
+    rows = 2 * rng.normal(size=(CLASSES, 5))[labels] + rng.normal(size=(1200, 5))
+    times = 2 * ones if weighted else None
+    score = form("lda").left_out(
+        components_of(rows, labels, ones, CLASSES, weights=times)
+    )
+    mine = scored(rows, labels, weights=times)
+    hits, none = (left_out_hits(score, one) for one in (mine, mine.part(slice(0))))
+    right = [int((s.argmax(dim=1) == mine.labels).sum()) for s in score(mine)]
+    assert hits.tolist() == [(1 + weighted) * n for n in right]
+    assert none.tolist() == [0] * len(right)
+    assert hits.dtype == none.dtype == (torch.float64 if weighted else torch.int64)
+
+
+def test_ridge_does_not_depend_on_the_scale_of_weights():
+    rng = np.random.default_rng(1)
+    rows, labels, ones = rng.normal(size=(40, 6)), np.arange(40) % 3, np.ones(40, int)
+    weights = rng.uniform(0.1, 3, size=40)
+    found = []
+    for own in (weights, weights / 7):
+        parts = components_of(rows, labels, ones, CLASSES, weights=own)
+        score = form("ridge").leave_out(parts)
+        found.append(torch.stack(score(scored(rows, labels, weights=own))))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
 def test_merging_components_adds_the_scatter_of_their_means():
     rng = np.random.default_rng(0)
     labels, clients = rng.integers(3, size=60), rng.integers(1, 5, size=60)
     rows = rng.normal(size=(60, 4)) + 1e3
-    parts = parts_of(rows, labels, clients, clients % 2, np.ones(60, bool))
+    parts = components_of(rows, labels, clients, CLASSES)
     for grain in ("client", "domain", "class"):
         merged = parts.merged(grain)
         where = oracle.places(clients, clients % 2, grain)
@@ -207,29 +217,17 @@ def made(seed=0, n=24):
     return x, y, k
 
 
-def fitted(x, y, k, kappa, g, scale, client=1):
-    """By explicit inverses: weights [C, D] and biases [C] of classes that are there."""
-    x = x / scale
-    m, n, classes = x.mean(0), len(y), sorted(set(y))
-    within = sum((x[y == c] - x[y == c].mean(0)).T @ (x[y == c] - x[y == c].mean(0))
-                 for c in classes)  # fmt: skip
-    cov = within / (n - len(classes))
-    cov = (1 - g) * cov + g * np.trace(cov) / DIM * np.eye(DIM)
-    found = {}
-    for c in classes:
-        mu, mine = x[y == c].mean(0), (y == c) & (k == client)
-        mean = mu
+def fitted(x, y, k, kappa, point, client=1):
+    """The scores of a point, less their mean, by LDA with the share 0.3."""
+    covariance, scores = plain.common_covariance(x, y, 0.3), []
+    for c in plain.seen(y):
+        mine, mean = (y == c) & (k == client), x[y == c].mean(0)
         if mine.any() and math.isfinite(kappa):
-            mean = (mine.sum() * x[mine].mean(0) + kappa * mu) / (mine.sum() + kappa)
-        share = (y == c).mean()
-        w = np.linalg.solve(cov, mean - m)
-        found[c] = (w / scale, np.log(share) - (mean - m) @ w / 2 - w @ m)
-    return found
-
-
-def logits(found, x):
-    scores = np.array([found[c][0] @ x + found[c][1] for c in sorted(found)])
-    return scores - scores.mean()
+            mean = (x[mine].sum(0) + kappa * mean) / (mine.sum() + kappa)
+        away = point - mean
+        distance = away @ np.linalg.solve(covariance, away)
+        scores.append(plain.log_prior(y, c, True) - distance / 2)
+    return plain.centred(np.array(scores))
 
 
 def personal_parts(x, y):
@@ -245,22 +243,15 @@ def own_of(x, y, k):
 def test_left_out_scores_are_those_of_refitting(standardize):
     x, y, k = made()
     form = CLOSED_FORMS["lda"](shrinkage=0.3, standardize=standardize)
-    scale = x.std(0) if standardize else np.ones(DIM)
+    divided = x / x.std(0) if standardize else x
     score = PersonalHeads(form, personal_parts(x, y)).left_out(own_of(x, y, k))
     mine = np.flatnonzero(k == 1)
-    rows = ScoredRows(
-        torch.from_numpy(x[mine] / scale),
-        torch.from_numpy(y[mine]),
-        1,
-        0,
-        torch.ones(len(mine), dtype=torch.bool),
-    )
-    for kappa, found in zip(KAPPAS, score(rows)):
+    for kappa, found in zip(KAPPAS, score(scored(divided[mine], y[mine]))):
         for i, scores in zip(mine, found.numpy()):
             rest = np.arange(len(y)) != i
-            wanted = logits(fitted(x[rest], y[rest], k[rest], kappa, 0.3, scale), x[i])
+            wanted = fitted(divided[rest], y[rest], k[rest], kappa, divided[i])
             np.testing.assert_allclose(
-                scores - scores.mean(), wanted, rtol=1e-8, atol=1e-8
+                plain.centred(scores), wanted, rtol=1e-8, atol=1e-8
             )
 
 
@@ -271,12 +262,12 @@ def test_the_head_is_lda_with_means_in_between(kappa, standardize):
     form = CLOSED_FORMS["lda"](shrinkage=0.3, standardize=standardize)
     heads = PersonalHeads(form, personal_parts(x, y))
     head = heads.head(own_of(x, y, k), kappa, 2.0)
-    scale = x.std(0) if standardize else np.ones(DIM)
-    found = fitted(x, y, k, kappa, 0.3, scale)
-    for row in x:
+    divided = x / x.std(0) if standardize else x
+    for row, point in zip(x, divided):
         scores = head(torch.from_numpy(row).float()).detach().numpy()
+        wanted = fitted(divided, y, k, kappa, point)
         np.testing.assert_allclose(
-            2 * (scores - scores.mean()), logits(found, row), rtol=1e-4, atol=1e-4
+            2 * plain.centred(scores), wanted, rtol=1e-4, atol=1e-4
         )
 
 

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from closed_form_federations import scored
 from hypothesis import given
 from hypothesis import strategies as st
 from solving import stats
 
 from federatedscope_ggeur.models import CLOSED_FORMS, Model
 from federatedscope_ggeur.models.closed_forms import (
-    ScoredRows,
     best_temperature,
     in_units,
     left_out_losses,
@@ -31,13 +31,7 @@ def rows(n=60, seed=0, classes=CLASSES):
     return means[labels] + generator.normal(size=(n, DIM)), labels
 
 
-def at_one_place(x, y):
-    return ScoredRows(
-        torch.tensor(x), torch.tensor(y), 1, 0, torch.ones(len(y), dtype=torch.bool)
-    )
-
-
-@given(st.floats(1e-30, 1e30))
+@given(st.just(0.0) | st.floats(1e-30, 1e30))
 def test_half_octaves_around_the_spread_and_one(spread):
     by = temperatures(spread)
     assert len(by) == 25
@@ -46,10 +40,6 @@ def test_half_octaves_around_the_spread_and_one(spread):
     if 0.1 < spread < 100:
         assert by[0] / spread == pytest.approx(2**-8, rel=0.2)
         assert by[-1] / spread == pytest.approx(2**4, rel=0.2)
-
-
-def test_without_any_spread_one_is_among_them():
-    assert 1.0 in temperatures(0.0)
 
 
 def smoothed_loss(p, classes):
@@ -76,7 +66,7 @@ def test_log_losses_are_those_of_heads_fitted_without_the_row(kind):
     form = CLOSED_FORMS[kind](**settings_of.get(kind, {"shrinkage": 0.3}))
     held = Components.of_classes(stats(x, y, CLASSES))
     by = (0.25, 1.0, 3.0)
-    found, known, _ = left_out_losses(form.leave_out(held), at_one_place(x, y), by)
+    found, known, _ = left_out_losses(form.leave_out(held), scored(x, y), by)
     wanted = np.zeros(len(by))
     for i in range(len(y)):
         rest = np.arange(len(y)) != i
@@ -93,10 +83,10 @@ def test_rows_of_a_class_without_a_score_are_left_out_and_counted():
     score = CLOSED_FORMS["lda"](shrinkage=0.3).leave_out(held)
     more = np.concatenate([y, [4, 4]])
     found, known, weight = left_out_losses(
-        score, at_one_place(np.concatenate([x, x[:2]]), more), (1.0,)
+        score, scored(np.concatenate([x, x[:2]]), more), (1.0,)
     )
     assert (known, weight) == (30, 30.0)
-    assert torch.equal(found, left_out_losses(score, at_one_place(x, y), (1.0,))[0])
+    assert torch.equal(found, left_out_losses(score, scored(x, y), (1.0,))[0])
 
 
 def test_rounded_to_64ths_of_a_nat():
@@ -125,9 +115,19 @@ def test_the_best_is_never_worse_than_one_and_near_the_true_minimum(seed, size):
     assert least == pytest.approx(at_best, abs=0.01)  # the loss is that of this T
 
 
-def test_the_end_of_the_grid_is_taken_if_it_is_lowest():
-    assert best_temperature([1.0, 2.0, 3.0], (0.5, 0.7, 1.0)) == (0.5, 1.0)
-    assert best_temperature([3.0, 2.0, 1.0], (1.0, 1.4, 2.0)) == (2.0, 1.0)
+@pytest.mark.parametrize(
+    ("losses", "by", "best"),
+    [
+        # The end of the grid is taken if it is lowest.
+        ([1.0, 2.0, 3.0], (0.5, 0.7, 1.0), 0.5),
+        ([3.0, 2.0, 1.0], (1.0, 1.4, 2.0), 2.0),
+        # Of equal losses the temperature nearest to 1 counts.
+        ([0.0, 0.0, 0.0, 0.0, 1.0], (0.25, 0.5, 1.0, 2.0, 4.0), 1.0),
+        ([0.0, 0.0, 1.0], (2.0, 4.0, 8.0), 2.0),
+    ],
+)
+def test_the_best_at_the_ends_and_of_equals(losses, by, best):
+    assert best_temperature(losses, by) == (best, min(losses))
 
 
 @pytest.mark.parametrize("temperature", [0.01, 0.5, 40.0])
@@ -141,13 +141,6 @@ def test_a_cooled_head_has_divided_scores_and_the_same_classes(kind, temperature
     after = solved.model(points)
     assert torch.equal(before.argmax(dim=1), after.argmax(dim=1))
     torch.testing.assert_close(after * temperature, before, rtol=1e-4, atol=1e-4)
-
-
-def test_of_equal_losses_the_temperature_nearest_to_1_counts():
-    by = (0.25, 0.5, 1.0, 2.0, 4.0)
-    assert best_temperature([0.0, 0.0, 0.0, 0.0, 1.0], by)[0] == 1.0
-    by = (2.0, 4.0, 8.0)
-    assert best_temperature([0.0, 0.0, 1.0], by)[0] == 2.0
 
 
 def test_the_spread_of_scores_grows_with_them():
