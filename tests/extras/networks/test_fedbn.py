@@ -3,16 +3,13 @@
 import pytest
 import torch
 from by_bytes import eval_params_of, train_of
-from tiny_networks import RATE, federation
+from image_federations import begun
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.networks.methods.fedbn import FedBN
-from federatedscope_ggeur.federation import TrainingSettings
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import num_buffers, to_vector
-
-TRAINING = TrainingSettings(RATE, 1, "epoch", 7)
 
 
 def own(model):
@@ -28,7 +25,7 @@ def own(model):
 
 def trained(method, rounds=2, **options):
     """A federation after so many rounds, with the last broadcast and updates."""
-    run = federation(method, training=TRAINING, **options).round0()
+    run = begun(method, **options)
     for number in range(1, rounds + 1):
         run.sent = run.send(run.broadcast(number))
         run.updates = {
@@ -72,7 +69,7 @@ def still(settings):
 
 def test_who_has_not_trained_takes_the_mean():
     run = trained(FedBN())
-    fresh = federation(FedBN(), training=TRAINING).round0().clients[1]
+    fresh = begun(FedBN()).clients[1]
     assert torch.equal(eval_params_of(fresh, run.sent), run.sent.params)
 
 

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from by_bytes import Federation
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from image_federations import NETWORKS, federate_images
-from image_federations import TRAINING as LOCAL
-from image_federations import make_image_data as image_data
+from image_federations import begun, federate_images, make_model
 
 from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     SMOOTHING,
@@ -23,7 +20,6 @@ from federatedscope_ggeur.extras.networks.methods.vhl import (
     supervised_contrastive,
 )
 from federatedscope_ggeur.methods import FedAvg, build_method
-from federatedscope_ggeur.models.build import build_model
 from federatedscope_ggeur.models.heads import LinearHead
 
 SMALL = {"images_per_class": 6, "batch_size": 8}
@@ -41,20 +37,14 @@ def test_the_set_is_of_the_run_s_seed_alone():
 
 
 def test_nothing_travels():
-    federation = Federation(
-        image_data(),
-        build_method("fedavg", "vhl", SMALL),
-        model=NETWORKS["batch"],
-        training=LOCAL,
-    ).round0()
+    federation = begun(build_method("fedavg", "vhl", SMALL))
     assert not federation.broadcast(1).download
     assert not any(update.upload for update in federation.train(1))
 
 
 def test_a_head_on_embeddings_has_no_images():
     assert "network.name" in vhl().model_problem(LinearHead(64, 4))
-    network = build_model(64, 4, NETWORKS["batch"])
-    assert not vhl().model_problem(network)
+    assert not vhl().model_problem(make_model())
 
 
 @pytest.mark.slow
