@@ -321,10 +321,7 @@ def test_rows_to_compare_with_are_needed(config):
 
 SMALL = ["federate.client_num", "6", "ggeur.step1_size", "20", "ggeur.step2_size", "5"]
 SMALL += ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.1}]"]
-SUMMED = ["ggeur.privacy.secure_sums", "statistics", "ggeur.closed_form", "lda"]
-SUMMED += ["ggeur.privacy.secure_sums_radius", "40"]
-SUMMED += ["ggeur.privacy.secure_sums_max_rows", "4096"]
-SUMMED += ["ggeur.privacy.secure_sums_fraction_bits", "38"]
+SUMMED = [*SUMS, *LDA]
 
 
 @pytest.fixture

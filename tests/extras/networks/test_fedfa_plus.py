@@ -13,8 +13,9 @@ from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     decompose,
     modulated,
     soft_histogram,
+    symmetric_divergence,
 )
-from federatedscope_ggeur.extras.networks.methods.fedfa_plus import FedFAPlus, Layers
+from federatedscope_ggeur.extras.networks.methods.fedfa_plus import FedFAPlus
 from federatedscope_ggeur.extras.networks.methods.mixstyle import MixStyle
 from federatedscope_ggeur.methods import (
     Combined,
@@ -165,13 +166,13 @@ class TestLayers:
         assert len(upload["rows"]) == 1
 
     def test_what_is_aligned_is_the_batch_after_the_layer(self):
-        known = {"histogram": torch.full((CHANNELS[1], 8), 0.125)}
-        method = FedFAPlus(probability=1.0)
-        download = {**method.initial_state(torch.zeros(1), server()), **known}
-        layers = Layers(method, context(download))
-        new = [layers(k, maps(k)) for k in (0, 1)]
-        assert list(layers.pooled) == [1]
-        torch.testing.assert_close(layers.pooled[1], new[1].mean(dim=(2, 3)))
+        target = torch.full((CHANNELS[1], 8), 0.125)
+        method = FedFAPlus(probability=1.0, weight=0.3)
+        hooks = hooks_of(method, download={"histogram": target})
+        *_, last = (hooks.stage(k, maps(k)) for k in (0, 1))
+        found = soft_histogram(last.mean(dim=(2, 3)), 8, 0.01)
+        wanted = 0.3 * symmetric_divergence(found, target).mean()
+        torch.testing.assert_close(hooks.loss_term(None, None), wanted)
 
 
 class TestStatistics:

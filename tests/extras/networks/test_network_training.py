@@ -310,23 +310,19 @@ def test_rounds_of_networks_are_those_of_the_cpu(request, name, augment):
     torch.testing.assert_close(after(GPU), here, rtol=0, atol=1e-5)
 
 
+WAITING = [
+    *(("", augment, {}) for augment in ("crop_flip", "flip_rotate", "resized_crop")),
+    *((name, "none", {"probability": 1.0}) for name in ("fedfa_plus", "mixstyle")),
+    ("fedpg", "none", {"source": "noise", "images_per_class": 8}),
+]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the stand-in counts waits")
 @pytest.mark.parametrize(
     ("name", "augment", "settings"),
     [
         ("", "none", {}),
-        *(
-            pytest.param("", a, {}, marks=pytest.mark.slow)
-            for a in ("crop_flip", "flip_rotate", "resized_crop")
-        ),
-        *(
-            pytest.param(name, "none", settings, marks=pytest.mark.slow)
-            for name, settings in (
-                ("fedfa_plus", {"probability": 1.0}),
-                ("mixstyle", {"probability": 1.0}),
-                ("fedpg", {"source": "noise", "images_per_class": 8}),
-            )
-        ),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in WAITING),
     ],
 )
 def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
