@@ -7,12 +7,14 @@ from planted import (
     CLOCK,
     gaussian,
     head_of,
+    merged,
     only,
     owned,
     transcript,
     truth_of,
     uploaded,
 )
+from private_words import SUMS
 from sklearn.covariance import ledoit_wolf as other_ledoit_wolf
 
 from federatedscope_ggeur.engines.run import Run
@@ -35,14 +37,9 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,
 )
-from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
+from federatedscope_ggeur.geometry import GeometricShape, Space
 
 LDA = {"shrinkage": 0.1}
-
-
-def merged(clients, classes=4):
-    x, y = (torch.cat(parts) for parts in zip(*clients.values()))
-    return Statistics.from_embeddings(x, y, classes)
 
 
 def pooled_shape(clients, classes=4):
@@ -166,9 +163,6 @@ def test_nobody_owns_nearly_all_of_anything():
 # A11: one client that lies in the secure sums has the others' rows.
 
 
-SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
-SUMS += [40, "ggeur.privacy.secure_sums_max_rows", 1048576]
-SUMS += ["ggeur.privacy.secure_sums_fraction_bits", 30]
 SKEWED = ["data.splitter_args", "[{'alpha': 0.3}]", "federate.client_num", 3]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 HEADS = {

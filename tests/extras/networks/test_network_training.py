@@ -310,6 +310,7 @@ def test_rounds_of_networks_are_those_of_the_cpu(request, name, augment):
     torch.testing.assert_close(after(GPU), here, rtol=0, atol=1e-5)
 
 
+SLOW = pytest.mark.slow
 WAITING = [
     *(("", augment, {}) for augment in ("crop_flip", "flip_rotate", "resized_crop")),
     *((name, "none", {"probability": 1.0}) for name in ("fedfa_plus", "mixstyle")),
@@ -320,10 +321,7 @@ WAITING = [
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the stand-in counts waits")
 @pytest.mark.parametrize(
     ("name", "augment", "settings"),
-    [
-        ("", "none", {}),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in WAITING),
-    ],
+    [("", "none", {}), *(pytest.param(*case, marks=SLOW) for case in WAITING)],
 )
 def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
     """More mini-batches need no more copies that wait, and read no numbers."""

@@ -6,7 +6,7 @@ import torch
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from image_federations import begun, federate_images, make_model
+from image_federations import begun, federate_images
 
 from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     SMOOTHING,
@@ -20,7 +20,6 @@ from federatedscope_ggeur.extras.networks.methods.vhl import (
     supervised_contrastive,
 )
 from federatedscope_ggeur.methods import FedAvg, build_method
-from federatedscope_ggeur.models.heads import LinearHead
 
 SMALL = {"images_per_class": 6, "batch_size": 8}
 
@@ -40,11 +39,6 @@ def test_nothing_travels():
     federation = begun(build_method("fedavg", "vhl", SMALL))
     assert not federation.broadcast(1).download
     assert not any(update.upload for update in federation.train(1))
-
-
-def test_a_head_on_embeddings_has_no_images():
-    assert "network.name" in vhl().model_problem(LinearHead(64, 4))
-    assert not vhl().model_problem(make_model())
 
 
 @pytest.mark.slow

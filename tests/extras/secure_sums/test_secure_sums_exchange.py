@@ -212,18 +212,14 @@ def test_stages_and_keys_without_a_signature_come_back(sent):
         (SumKey, "commitment", texts(31)),
         (SumKey, "signature", texts(63)),
         (MaskedVector, "masked", torch.zeros(3, 1, dtype=torch.int64)),
+        (SumKeysRequest, "min_clients", 0),
+        (MaskedRequest, "stage", "other"),
     ],
 )
-def test_a_tensor_that_cannot_be_is_refused_by_name(payload, name, wrong):
-    assert refusal(payload, pack(payload, None, {name: wrong})).field == name
-
-
-@pytest.mark.parametrize(
-    ("payload", "name", "wrong"),
-    [(SumKeysRequest, "min_clients", 0), (MaskedRequest, "stage", "other")],
-)
-def test_a_number_that_cannot_be_is_refused_by_name(payload, name, wrong):
-    assert refusal(payload, pack(payload, {name: wrong})).field == name
+def test_what_cannot_be_is_refused_by_name(payload, name, wrong):
+    is_tensor = isinstance(wrong, torch.Tensor)
+    numbers, tensors = (None, {name: wrong}) if is_tensor else ({name: wrong}, None)
+    assert refusal(payload, pack(payload, numbers, tensors)).field == name
 
 
 @pytest.mark.parametrize(

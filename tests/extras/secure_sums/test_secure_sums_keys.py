@@ -19,6 +19,7 @@ from federatedscope_ggeur.reporting import privacy_line, results_table
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics"]
 OWN = "ggeur.privacy.secure_sums_"
+CONFIRMED = [f"{OWN}confirm", True, "federate.mode", "distributed"]
 SIGNED = [f"{OWN}trust", "keys.txt", f"{OWN}signing_key", "{client}.pem"]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 LDA = ["ggeur.closed_form", "lda"]
@@ -89,11 +90,9 @@ def test_keys_of_federatedscope_are_refused_too(config, key, value):
 
 
 def test_to_compare_keys_takes_secure_sums_and_distributed_mode(config, quickstart):
-    confirm = [f"{OWN}confirm", True]
     with pytest.raises(ConfigError, match="secure_sums_confirm: must be False"):
-        config(*confirm)
-    words = [*SUMS, *LDA, *confirm, "federate.mode", "distributed"]
-    assert load_config(quickstart, words, on_fs=True)
+        config(*CONFIRMED[:2])
+    assert load_config(quickstart, [*SUMS, *LDA, *CONFIRMED], on_fs=True)
 
 
 def test_the_advice_on_precision_fits(config):
@@ -166,10 +165,7 @@ def test_sums_cover_round_0_and_say_what_escapes(config):
     ("settings", "more"),
     [
         ([], ""),
-        (
-            [f"{OWN}confirm", True, "federate.mode", "distributed"],
-            ", compared by people",
-        ),
+        (CONFIRMED, ", compared by people"),
         (SIGNED, ""),
     ],
     ids=["server", "confirm", "file"],

@@ -13,7 +13,7 @@ from text_oracle import class_texts, unit
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.text.classes import ClassTexts, EnsembleHead
 from federatedscope_ggeur.extras.text.prior import bridge, with_prior
-from federatedscope_ggeur.extras.text.prompts import TextMix, TextPull
+from federatedscope_ggeur.extras.text.prompts import TextPull
 from federatedscope_ggeur.geometry import Space, Statistics
 from federatedscope_ggeur.methods import LocalHooks
 from federatedscope_ggeur.models import (
@@ -266,12 +266,3 @@ def test_a_methods_own_correction_stays():
     pull = TextPull(draws(C, D), 0.5).added(hooks, model, Space.raw(D))
     pull.add_correction(draws(C * D + C), torch.zeros(C * D + C))
     assert called == [1]
-
-
-def test_heads_between_the_two():
-    model, target, params = LinearHead(D, C), draws(C, D), draws(C * D + C)
-    for share in (0.0, 0.25, 1.0):
-        found = TextMix(target, share).mixed(model, params)
-        weight = (1 - share) * target + share * params[: C * D].view(C, D)
-        expected = torch.cat([weight.flatten(), share * params[C * D :]])
-        assert torch.allclose(found, expected, atol=1e-6)

@@ -81,11 +81,11 @@ def test_a_prior_makes_classes_known_that_nobody_sends(config, embeddings_folder
 
 
 def test_the_head_between_zero_shot_and_the_trained_one(config, texts):
-    whole, half = (ended(config("ggeur.text.interpolate", t)) for t in (1, 0.5))
-    expected = (whole.model.classifier.weight + 20 * texts.features) / 2
-    assert torch.allclose(half.model.classifier.weight, expected, atol=1e-4)
-    bias = whole.model.classifier.bias / 2
-    assert torch.allclose(half.model.classifier.bias, bias, atol=1e-5)
+    whole, part = (ended(config("ggeur.text.interpolate", t)) for t in (1, 0.25))
+    expected = 0.25 * whole.model.classifier.weight + 0.75 * 20 * texts.features
+    assert torch.allclose(part.model.classifier.weight, expected, atol=1e-4)
+    bias = 0.25 * whole.model.classifier.bias
+    assert torch.allclose(part.model.classifier.bias, bias, atol=1e-5)
 
 
 @pytest.mark.slow
