@@ -408,11 +408,11 @@ def step(x, y, classes=4):
     return HeadUpdate(-error.T @ x / len(x), -error.mean(dim=0))
 
 
-def training_clients(few):
-    """One client with `few` rows of class 1, and 40 such rows of nobody."""
+def training_clients(few, known=40):
+    """One client with `few` rows of class 1, and so many `known` rows of nobody."""
     x = torch.cat([gaussian(1, 20, UPDATE_DIM), gaussian(2, few, UPDATE_DIM)])
     y = torch.cat([torch.zeros(20), torch.ones(few)]).long()
-    others = gaussian(3, 40, UPDATE_DIM), torch.ones(40, dtype=torch.int64)
+    others = gaussian(3, known, UPDATE_DIM), torch.ones(known, dtype=torch.int64)
     clients = {1: (x, y)}
     return clients, truth_of(clients, others)
 
@@ -496,13 +496,7 @@ def test_what_the_server_sent_for_step_2_is_taken_off():
 
 
 def test_too_few_known_rows_give_no_verdict():
-    x, y = (
-        torch.cat([gaussian(1, 20, UPDATE_DIM), gaussian(2, 1, UPDATE_DIM)]),
-        torch.zeros(21),
-    )
-    y[-1] = 1
-    others = gaussian(3, 3, UPDATE_DIM), torch.ones(3, dtype=torch.int64)
-    truth = truth_of({1: (x, y.long())}, others)
+    _, truth = training_clients(few=1, known=3)
     noise = HeadUpdate(gaussian(8, 4, UPDATE_DIM), gaussian(8, 1, 4)[0])
     found = attacked_updates(truth, noise)
     assert (found.passed, found.tried, found.limit) == (None, 1, None)

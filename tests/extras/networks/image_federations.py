@@ -19,19 +19,23 @@ TRAINING = TrainingSettings(RATE, 2, "epoch", 8)
 NORMS = ("batch", "group")
 
 
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
 def settings_of(name="digits_cnn", **settings):
     return ModelSettings(other=NetworkSettings(name, **settings))
 
 
 def make_model(dim=DIM, **settings):
     model = build_model(dim, CLASSES, settings_of(**settings))
-    return model.reset(torch.Generator().manual_seed(3))
+    return model.reset(seeded(3))
 
 
 def images(n, seed=0, dim=DIM):
     """Rows [n, dim] of uint8, and labels: a bright stripe where the class says, on a
     ground that is the seed's."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     labels = torch.randint(CLASSES, (n,), generator=generator)
     rows = torch.rand(n, CLASSES, dim // CLASSES, generator=generator) * 60 + 30 * seed
     rows[torch.arange(n), labels, :SIDE] += 90

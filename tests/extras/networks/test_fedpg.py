@@ -11,7 +11,7 @@ from by_bytes import CLASSES, Federation, make_client_data
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from image_federations import NORMS, begun, federate_images, make_model
+from image_federations import NORMS, begun, federate_images, make_model, seeded
 from image_federations import make_image_data as image_data
 from torch import nn
 from torch.nn import functional as F
@@ -75,7 +75,7 @@ class TestBesideFedAvg:
 @pytest.fixture
 def virtual_batches():
     images = image_data((24,))[1][1]
-    return VirtualBatches(images, CLASSES, 8, torch.Generator().manual_seed(0))
+    return VirtualBatches(images, CLASSES, 8, seeded())
 
 
 def first_batch(model):
@@ -307,10 +307,6 @@ def test_embeddings_are_refused(name):
 
 
 SCALE, STRENGTH = 2.0, 0.001
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def trainable(module):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from image_federations import seeded
 from safetensors.torch import save_file
 from torch import nn
 
@@ -47,11 +48,11 @@ def network(name, channels=3, classes=5, dropout=0.0, **settings):
 
 
 def reset(model, seed=3):
-    return model.reset(torch.Generator().manual_seed(seed))
+    return model.reset(seeded(seed))
 
 
 def pixels(model, n=4, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     shape = n, model.in_features
     return torch.randint(256, shape, dtype=torch.uint8, generator=generator)
 
