@@ -27,10 +27,7 @@ from torch.nn import functional as F
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.extras.networks.architectures.digits_cnn import DigitsCNN
-from federatedscope_ggeur.federation import (
-    OptimizerSettings,
-    TrainingSettings,
-)
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.federation.client import check_rows
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.fit import (

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.linalg import matrix_rank
 from sums_of import DIM, NAMES, SESSION, SETTINGS, Sum, clients_of, rows
@@ -281,6 +281,7 @@ rosters = st.lists(st.sets(st.integers(0, 6), min_size=1), min_size=1, max_size=
 
 
 @given(rosters, st.integers(1, 4))
+@example([{0, 1, 2}, {0, 3, 4, 5}], 3)
 def test_against_all_sets_of_clients(sets, least):
     every = np.array([[k in one for k in range(7)] for one in sets], dtype=float)
     rows = every[:0]

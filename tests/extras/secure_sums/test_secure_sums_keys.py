@@ -163,11 +163,7 @@ def test_sums_cover_round_0_and_say_what_escapes(config):
 
 @pytest.mark.parametrize(
     ("settings", "more"),
-    [
-        ([], ""),
-        (CONFIRMED, ", compared by people"),
-        (SIGNED, ""),
-    ],
+    [([], ""), (CONFIRMED, ", compared by people"), (SIGNED, "")],
     ids=["server", "confirm", "file"],
 )
 def test_sums_say_whose_word_is_taken_for_the_keys(quickstart, settings, more):
