@@ -195,6 +195,7 @@ def test_forgetting_deletes_where_the_mark_is_right(place, capsys):
     assert content(home) == before
     assert {path.name for path in own.iterdir()} == {"config.yaml", "mine.txt"}
     assert f"left alone: {own / 'mine.txt'}" in said
+    assert "config.yaml" not in said
     assert not list(place.glob("saved*"))
 
 
