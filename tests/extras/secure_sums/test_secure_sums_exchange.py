@@ -185,13 +185,7 @@ def texts(*shape):
 )
 def test_stages_and_keys_without_a_signature_come_back(sent):
     data = sent.to_bytes()
-    back = type(sent).from_bytes(data, SCHEMA, "client 3")
-    assert back.to_bytes() == data
-    if isinstance(sent, SumKey):
-        assert back == sent
-    else:
-        assert (back.stage, back.signatures) == (sent.stage, sent.signatures)
-        assert torch.equal(back.origin, sent.origin)
+    assert type(sent).from_bytes(data, SCHEMA, "client 3").to_bytes() == data
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,6 @@ from federatedscope_ggeur.extras.studies.running import StudyRun
 from federatedscope_ggeur.extras.studies.study_file import load_study
 from federatedscope_ggeur.reporting import Results, numbers
 
-TUNED = {
-    "settings": {**SHORT, "data.splits": [0.6, 0.1, 0.3]},
-    "axes": {
-        "method": {**METHODS, "tuned": {"tune": {"train.optimizer.lr": [1e-4, 0.1]}}}
-    },
-}
-
-
 #: Rounds that can be cut off in their middle, of clients that keep a state.
 LONG = {
     "federate.total_round_num": 40,
@@ -153,8 +145,9 @@ def test_a_row_called_ggeur_without_step_2_is_noted(make_study):
 
 @pytest.mark.slow
 def test_tuning_chooses_on_validation_rows_of_the_first_seed(make_study):
-    axes = {"method": {"tuned": TUNED["axes"]["method"]["tuned"]}}
-    study = make_study(**{**TUNED, "axes": axes})
+    axes = {"method": {"tuned": {"tune": {"train.optimizer.lr": [1e-4, 0.1]}}}}
+    settings = {**SHORT, "data.splits": [0.6, 0.1, 0.3]}
+    study = make_study(settings=settings, axes=axes)
     study.run()
     (tuned,) = study.study()["tuned"]
     assert (tuned["seed"], tuned["metric"]) == (0, "val_acc")
