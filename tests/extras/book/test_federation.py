@@ -172,10 +172,7 @@ def test_rules_of_withdrawal(tmp_path, going, allowed):
 def test_rows_that_were_never_sent_cannot_be_withdrawn(tmp_path):
     book = new_book(tmp_path / "a", (1, 2))
     x, y = rows_of(1)
-    with pytest.raises(
-        StatisticsError,
-        match=r"no client can have sent them|remove only rows that were",
-    ):
+    with pytest.raises(StatisticsError, match=r"no client can have sent|remove only"):
         book.withdraw(1, 30 * x[:6], y[:6])
     with pytest.raises(StatisticsError, match="remove only rows that were added"):
         book.withdraw(1, *rows_of(3, each=20))
@@ -385,9 +382,8 @@ def test_damage_is_named(tmp_path):
     for name, change in broken.items():
         data = (book.path / name).read_bytes()
         (book.path / name).write_bytes(change(data))
-        with pytest.raises(
-            DataError, match=r"damaged|cannot be read|signature|not the entry"
-        ):
+        said = "damaged|cannot be read|signature|not the entry"
+        with pytest.raises(DataError, match=said):
             Federation.load(book.path)
         (book.path / name).write_bytes(data)
     assert Federation.load(book.path).clients == [1]

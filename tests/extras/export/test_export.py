@@ -123,9 +123,7 @@ def test_what_onnxruntime_refuses_is_an_error_of_one_line(monkeypatch):
         raise Refused("no kernel for Gather")
 
     monkeypatch.setattr(runtime, "InferenceSession", refuse)
-    with pytest.raises(
-        DataError, match="cannot compute it: no kernel for Gather; nothing"
-    ):
+    with pytest.raises(DataError, match="cannot compute it: no kernel for Gather;"):
         onnx_bytes(fitted().results_)
 
 

@@ -175,9 +175,8 @@ def test_every_base_method_trains_a_network_and_statistics_are_the_mean(name):
 
 def test_a_batch_of_one_row_is_refused_at_the_start():
     run = federation(data=make_image_data((20, 33)))
-    with pytest.raises(
-        ConfigError, match=r"client 2: with 33 rows .*batch_size.* 8.*drop_last True"
-    ):
+    said = r"client 2: with 33 rows .*batch_size.* 8.*drop_last True"
+    with pytest.raises(ConfigError, match=said):
         run.round0()
 
 

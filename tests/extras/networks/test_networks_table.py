@@ -278,9 +278,7 @@ def test_batch_norm_s_scales_go_into_other_norms(written):
 @pytest.mark.parametrize("settings", [{"stem": "imagenet"}, {"channels": 1}])
 def test_weights_that_do_not_fit(written, settings):
     path, _ = written()
-    with pytest.raises(
-        ConfigError, match=r"network\.weights: .*do not fit.*conv1\.weight"
-    ):
+    with pytest.raises(ConfigError, match=r"\.weights: .*do not fit.*conv1\.weight"):
         reset(network("resnet18", weights=path, **settings))
 
 

@@ -250,7 +250,5 @@ def test_secure_sums_refuse_one_that_does_not_say_what_it_reveals(quickstart, tm
 @pytest.mark.usefixtures("forget_exchange")
 def test_under_secure_sums_what_it_reveals_is_a_warning(quickstart, tmp_path):
     privacy = privacy_of(checked(tmp_path, quickstart))
-    assert (
-        "the exchange classes_held of a plugin escapes the masks: how many classes "
-        "each client holds" in privacy.warnings
-    )
+    said = "the exchange classes_held of a plugin escapes the masks: how many classes"
+    assert any(said in warning for warning in privacy.warnings)

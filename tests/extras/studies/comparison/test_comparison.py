@@ -147,9 +147,7 @@ def test_each_data_set_has_its_table(tmp_path):
 def test_two_runs_of_one_row_and_seed_are_refused(tmp_path):
     for name in "12":
         write(tmp_path / name, made(noisy(0.5, 1), 1))
-    with pytest.raises(
-        DataError, match=r"seed 1: .*1' and .*2'; leave one of them out"
-    ):
+    with pytest.raises(DataError, match=r"seed 1: .*1' and .*2'; leave one of "):
         Comparison.of(tmp_path)
 
 
