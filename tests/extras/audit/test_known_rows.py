@@ -89,11 +89,7 @@ def test_shapes_of_classes_tell_every_client():
     clients, truth = federation(rows=9)
     held = merged(clients, 2)
     shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
-    seen = transcript(
-        settings=["ggeur.privacy.min_samples", "5"],
-        geometry=Geometry(shapes),
-        space=Space.raw(DIM),
-    )
+    seen = transcript(geometry=Geometry(shapes), space=Space.raw(DIM))
     found = only(a3(seen, truth, CLOCK))
     assert found.value == 1.0
     assert found.observer == "client 1"

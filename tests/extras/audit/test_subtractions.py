@@ -50,11 +50,11 @@ def pooled_shape(clients, classes=4):
 
 def by_head(attack, clients, name="lda", options=None, clock=CLOCK, **more):
     """The finding of an attack that sees a head of the clients, and `more`."""
-    but = more.pop("but", ())
+    but, classes = more.pop("but", ()), more.pop("classes", 4)
     options = LDA if name == "lda" else options
-    form, head, classes = head_of(clients, name, options, but=but)
-    seen = transcript(form=form, head=head, head_classes=classes, **more)
-    return only(attack(seen, truth_of(clients), clock))
+    form, head, kept = head_of(clients, name, options, classes, but)
+    seen = transcript(form=form, head=head, head_classes=kept, **more)
+    return only(attack(seen, truth_of(clients, classes=classes), clock))
 
 
 class TestS1:
@@ -105,21 +105,19 @@ class TestS3:
 
 
 class TestS4:
-    def seen(self, classes, sole, but=()):
-        clients = owned(dim=4, classes=classes, sole=sole)
-        form, head, kept = head_of(clients, "lda", LDA, classes=classes, but=but)
-        seen = transcript(form=form, head=head, head_classes=kept)
-        return only(s4(seen, truth_of(clients, classes=classes), CLOCK))
+    def found(self, sole, but=()):
+        clients = owned(dim=4, classes=9, sole=sole)
+        return by_head(s4, clients, classes=9, but=but)
 
     def test_more_sole_classes_than_dimensions_solve_for_any_mean(self):
-        found = self.seen(classes=9, sole=6)
+        found = self.found(sole=6)
         assert (found.value, found.passed) == (1.0, False)
 
     def test_fewer_do_not(self):
-        assert self.seen(classes=9, sole=3).passed is None
+        assert self.found(sole=3).passed is None
 
     def test_a_class_that_is_left_out_of_the_head_stays_hidden(self):
-        assert self.seen(classes=9, sole=6, but=(0,)).passed is None
+        assert self.found(sole=6, but=(0,)).passed is None
 
 
 class TestOtherHeads:

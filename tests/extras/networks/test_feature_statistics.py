@@ -33,13 +33,8 @@ def shaken_plainly(x, mean_factor, std_factor, mean_noise, std_noise):
 
 class TestShaken:
     def test_it_is_that_of_numpy(self):
-        given_ = (
-            draw(*SHAPE),
-            1 + draw(4, seed=1) ** 2,
-            1 + draw(4, seed=2) ** 2,
-            draw(3, 4, seed=3),
-            draw(3, 4, seed=4),
-        )
+        factors = [1 + draw(4, seed=seed) ** 2 for seed in (1, 2)]
+        given_ = [draw(*SHAPE), *factors, draw(3, 4, seed=3), draw(3, 4, seed=4)]
         found = shaken(*map(torch.tensor, given_))
         for one, other in zip(found, shaken_plainly(*given_)):
             np.testing.assert_allclose(one.numpy(), other, rtol=1e-12, atol=1e-12)
