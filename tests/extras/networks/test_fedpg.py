@@ -97,8 +97,8 @@ def test_the_term_is_the_sum_of_its_formulas(virtual_batches):
     )
     other = model.represent(virtual.float() / 127.5 - 1)
     wanted = 0.5 * F.cross_entropy(model.classify(other), virtual_labels)
-    own = batch.representation, batch.labels
-    wanted += 3.0 * alignment(*own, other, virtual_labels, 0.2)
+    z, labels = batch.representation, batch.labels
+    wanted += 3.0 * alignment(z, labels, other, virtual_labels, 0.2)
     torch.testing.assert_close(found, wanted)
 
 
