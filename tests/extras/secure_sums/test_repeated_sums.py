@@ -292,3 +292,9 @@ def test_against_all_sets_of_clients(sets, least):
         for few in combinations(range(7), size)
     )
     assert tells_of_few(sets, least) == wanted
+
+
+def test_a_search_that_is_too_long_is_no_proof(monkeypatch):
+    for most, tells in ((3, False), (2, True)):  # of three sets of clients
+        monkeypatch.setattr(f"{tells_of_few.__module__}.MOST_SETS", most)
+        assert tells_of_few([{0, 1, 2}, {0, 3, 4, 5}], 3) is tells
