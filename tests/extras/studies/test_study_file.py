@@ -108,19 +108,10 @@ def test_a_base_of_that_very_name_goes_before_one_with_yaml(load, tmp_path):
 
 
 def test_tuning_has_every_combination_of_a_row(load):
-    plan = load(
-        {
-            "base": "ggeur_quickstart",
-            "axes": {
-                "method": {
-                    "plain": {"ggeur.steps": []},
-                    "prox": {"tune": {"fedprox.mu": [0.1, 1.0]}},
-                },
-                "tune": {LR: [0.1, 0.01]},
-            },
-        }
-    )
-    plain, prox = plan.cells()
+    prox = {"tune": {"fedprox.mu": [0.1, 1.0]}}
+    methods = {"plain": {"ggeur.steps": []}, "prox": prox}
+    axes = {"method": methods, "tune": {LR: [0.1, 0.01]}}
+    plain, prox = load({"base": "ggeur_quickstart", "axes": axes}).cells()
     assert [c.tuned for c in plain.candidates()] == [{LR: 0.1}, {LR: 0.01}]
     assert [c.tuned for c in prox.candidates()] == [
         {LR: lr, "fedprox.mu": mu} for lr in (0.1, 0.01) for mu in (0.1, 1.0)

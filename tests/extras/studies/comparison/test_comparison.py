@@ -245,10 +245,9 @@ def test_other_data_are_said(tmp_path):
 def test_states_that_were_scored():
     rounds = [{"a": 0.2}, {"a": 0.4}, {"a": 0.6}]
     results = made(rounds, 1, closed_form={"a": 0.3})
-    unevaluated = replace(results.rounds[1], accuracy=None, avg=None)
-    results = replace(
-        results, rounds=[results.rounds[0], unevaluated, results.rounds[2]]
-    )
+    first, second, third = results.rounds
+    unevaluated = replace(second, accuracy=None, avg=None)
+    results = replace(results, rounds=[first, unevaluated, third])
     assert [record.round for record in scored(results)] == [0, 1, 3]
     assert [rounds_to(results, t) for t in (0.3, 0.31, 0.6, 0.61)] == [0, 3, 3, None]
     # Round 0 is 1200 bytes up and 100 down; the head 400; a round 4000; two clients.
