@@ -34,3 +34,15 @@ def restored(made, path, last):
         if getattr(record, "round", 0) == last:
             break
     return outcome(made("federate.restore_from", path))
+
+
+def overheard(going):
+    """Results of a run, and of all its messages kind, client, what goes down and up."""
+    found = []
+
+    def note(request, replies):
+        for k, up in replies.items():
+            found.append((request.kind.name, k, request.parts[k], up))
+
+    going.engine.listen = note
+    return going.follow(lambda record: None), found

@@ -58,6 +58,11 @@ def uploaded(clients, least=1, classes=4, content="class"):
     return found
 
 
+def merged(clients, classes=4):
+    x, y = (torch.cat(parts) for parts in zip(*clients.values()))
+    return Statistics.from_embeddings(x, y, classes)
+
+
 def owned(dim=12, classes=4, rows=30, few=1, sole=1, seed=0, others=25):
     """Client 1 holds all but `few` rows of class 0 and all of `sole` classes; clients 2
     and 3 share the others'."""
@@ -82,8 +87,7 @@ def owned(dim=12, classes=4, rows=30, few=1, sole=1, seed=0, others=25):
 def head_of(clients, name, options=None, classes=4, but=()):
     """A head in closed form of all rows, or of all classes `but` some: its weights and
     biases, and the classes in it."""
-    x, y = (torch.cat(parts) for parts in zip(*clients.values()))
-    held = Statistics.from_embeddings(x, y, classes)
+    held = merged(clients, classes)
     kept = [c for c in held.classes if c not in but]
     statistics = held.restrict(kept).to("pooled")
     form = build_closed_form(name, {name: options or {}})

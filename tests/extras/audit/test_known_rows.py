@@ -6,7 +6,16 @@ Tests of audit/class_rows.py, too: A1 and A1b, which solve for rows.
 import numpy as np
 import pytest
 import torch
-from planted import CLOCK, gaussian, only, relu_rows, transcript, truth_of, uploaded
+from planted import (
+    CLOCK,
+    gaussian,
+    merged,
+    only,
+    relu_rows,
+    transcript,
+    truth_of,
+    uploaded,
+)
 from scipy import stats
 
 from federatedscope_ggeur.extras.audit.answers import a13, numbers_of
@@ -64,41 +73,23 @@ def federation(rows=20, dim=DIM, seed=0):
     return clients, truth_of(clients, others, classes=2)
 
 
-def merged(clients):
-    x, y = (torch.cat(parts) for parts in zip(*clients.values()))
-    return Statistics.from_embeddings(x, y, 2)
-
-
-def raw(dim=DIM):
-    return Space.raw(dim)
-
-
-@pytest.mark.parametrize("content", ["class", "pooled"])
-def test_one_upload_tells_members_by_its_span(content):
-    clients, truth = federation(rows=12)
+@pytest.mark.parametrize(
+    ("content", "rows", "dim", "tells"),
+    [("class", 12, DIM, True), ("pooled", 12, DIM, True), ("means", 400, 5, False)],
+)
+def test_one_upload_tells_members_unless_it_is_means_of_many(content, rows, dim, tells):
+    clients, truth = federation(rows=rows, dim=dim)
     seen = transcript(uploads=uploaded(clients, classes=2, content=content))
     found = only(a2(seen, truth, CLOCK))
-    assert found.value > 0.99
-    assert found.passed is False
-
-
-def test_means_of_many_rows_alone_hardly_do():
-    clients, truth = federation(rows=400, dim=5)
-    seen = transcript(uploads=uploaded(clients, classes=2, content="means"))
-    found = only(a2(seen, truth, CLOCK))
-    assert found.value < 0.58
-    assert found.passed is True
+    assert found.value > 0.99 if tells else found.value < 0.58
+    assert found.passed is not tells
 
 
 def test_shapes_of_classes_tell_every_client():
     clients, truth = federation(rows=9)
-    held = merged(clients)
+    held = merged(clients, 2)
     shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
-    seen = transcript(
-        settings=["ggeur.privacy.min_samples", "5"],
-        geometry=Geometry(shapes),
-        space=raw(),
-    )
+    seen = transcript(geometry=Geometry(shapes), space=Space.raw(DIM))
     found = only(a3(seen, truth, CLOCK))
     assert found.value == 1.0
     assert found.observer == "client 1"
@@ -106,23 +97,18 @@ def test_shapes_of_classes_tell_every_client():
 
 def test_a_pooled_shape_of_many_rows_does_not():
     clients, truth = federation(rows=400, dim=5)
-    shape = GeometricShape.pooled(merged(clients).to("pooled"))
+    shape = GeometricShape.pooled(merged(clients, 2).to("pooled"))
     geometry = Geometry({0: shape, 1: shape}, pooled=True)
-    found = only(a3(transcript(geometry=geometry, space=raw(5)), truth, CLOCK))
+    found = only(a3(transcript(geometry=geometry, space=Space.raw(5)), truth, CLOCK))
     assert found.value < 0.58
     assert found.passed is True
 
 
 def test_prototypes_of_few_rows_are_near_them():
     clients, truth = federation(rows=3)
-    means = [
-        rows[labels == c].mean(0)
-        for rows, labels in (clients[2], clients[3])
-        for c in (0, 1)
-    ]
-    labels = torch.tensor([0, 1, 0, 1])
-    prototypes = {1: Prototypes(labels, torch.stack(means))}
-    seen = transcript(prototypes=prototypes, space=raw())
+    means = [merged({k: clients[k]}, 2).means.float() for k in (2, 3)]
+    prototypes = {1: Prototypes(torch.tensor([0, 1, 0, 1]), torch.cat(means))}
+    seen = transcript(prototypes=prototypes, space=Space.raw(DIM))
     found = only(a8(seen, truth, CLOCK))
     assert found.value > 0.65
     assert found.passed is False
@@ -130,9 +116,9 @@ def test_prototypes_of_few_rows_are_near_them():
 
 def test_prototypes_of_many_rows_are_not():
     clients, truth = federation(rows=500, dim=5)
-    held = merged(clients)
+    held = merged(clients, 2)
     own = torch.tensor([0, 1]), held.means.float(), held.counts
-    seen = transcript(prototypes={1: Prototypes(*own)}, space=raw(5))
+    seen = transcript(prototypes={1: Prototypes(*own)}, space=Space.raw(5))
     found = only(a8(seen, truth, CLOCK))
     assert found.value < 0.58
     assert found.passed is True
@@ -141,7 +127,7 @@ def test_prototypes_of_many_rows_are_not():
 @pytest.mark.parametrize(("rows", "fails"), [(14, True), (2000, False)])
 def test_sums_tell_members_where_rows_are_few(rows, fails):
     clients, truth = federation(rows=rows, dim=DIM if fails else 5)
-    held = merged(clients).to("pooled")
+    held = merged(clients, 2).to("pooled")
     found = only(a10(transcript(summed=held), truth, CLOCK))
     assert (found.passed is False) == fails
     assert found.low <= found.value <= found.high
@@ -418,11 +404,11 @@ def step(x, y, classes=4):
     return HeadUpdate(-error.T @ x / len(x), -error.mean(dim=0))
 
 
-def training_clients(few):
-    """One client with `few` rows of class 1, and 40 such rows of nobody."""
+def training_clients(few, known=40):
+    """One client with `few` rows of class 1, and so many `known` rows of nobody."""
     x = torch.cat([gaussian(1, 20, UPDATE_DIM), gaussian(2, few, UPDATE_DIM)])
     y = torch.cat([torch.zeros(20), torch.ones(few)]).long()
-    others = gaussian(3, 40, UPDATE_DIM), torch.ones(40, dtype=torch.int64)
+    others = gaussian(3, known, UPDATE_DIM), torch.ones(known, dtype=torch.int64)
     clients = {1: (x, y)}
     return clients, truth_of(clients, others)
 
@@ -506,13 +492,7 @@ def test_what_the_server_sent_for_step_2_is_taken_off():
 
 
 def test_too_few_known_rows_give_no_verdict():
-    x, y = (
-        torch.cat([gaussian(1, 20, UPDATE_DIM), gaussian(2, 1, UPDATE_DIM)]),
-        torch.zeros(21),
-    )
-    y[-1] = 1
-    others = gaussian(3, 3, UPDATE_DIM), torch.ones(3, dtype=torch.int64)
-    truth = truth_of({1: (x, y.long())}, others)
+    _, truth = training_clients(few=1, known=3)
     noise = HeadUpdate(gaussian(8, 4, UPDATE_DIM), gaussian(8, 1, 4)[0])
     found = attacked_updates(truth, noise)
     assert (found.passed, found.tried, found.limit) == (None, 1, None)

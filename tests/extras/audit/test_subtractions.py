@@ -7,12 +7,14 @@ from planted import (
     CLOCK,
     gaussian,
     head_of,
+    merged,
     only,
     owned,
     transcript,
     truth_of,
     uploaded,
 )
+from private_words import SUMS
 from sklearn.covariance import ledoit_wolf as other_ledoit_wolf
 
 from federatedscope_ggeur.engines.run import Run
@@ -35,14 +37,9 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,
 )
-from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
+from federatedscope_ggeur.geometry import GeometricShape, Space
 
 LDA = {"shrinkage": 0.1}
-
-
-def merged(clients, classes=4):
-    x, y = (torch.cat(parts) for parts in zip(*clients.values()))
-    return Statistics.from_embeddings(x, y, classes)
 
 
 def pooled_shape(clients, classes=4):
@@ -53,11 +50,11 @@ def pooled_shape(clients, classes=4):
 
 def by_head(attack, clients, name="lda", options=None, clock=CLOCK, **more):
     """The finding of an attack that sees a head of the clients, and `more`."""
-    but = more.pop("but", ())
+    but, classes = more.pop("but", ()), more.pop("classes", 4)
     options = LDA if name == "lda" else options
-    form, head, classes = head_of(clients, name, options, but=but)
-    seen = transcript(form=form, head=head, head_classes=classes, **more)
-    return only(attack(seen, truth_of(clients), clock))
+    form, head, kept = head_of(clients, name, options, classes, but)
+    seen = transcript(form=form, head=head, head_classes=kept, **more)
+    return only(attack(seen, truth_of(clients, classes=classes), clock))
 
 
 class TestS1:
@@ -108,21 +105,19 @@ class TestS3:
 
 
 class TestS4:
-    def seen(self, classes, sole, but=()):
-        clients = owned(dim=4, classes=classes, sole=sole)
-        form, head, kept = head_of(clients, "lda", LDA, classes=classes, but=but)
-        seen = transcript(form=form, head=head, head_classes=kept)
-        return only(s4(seen, truth_of(clients, classes=classes), CLOCK))
+    def found(self, sole, but=()):
+        clients = owned(dim=4, classes=9, sole=sole)
+        return by_head(s4, clients, classes=9, but=but)
 
     def test_more_sole_classes_than_dimensions_solve_for_any_mean(self):
-        found = self.seen(classes=9, sole=6)
+        found = self.found(sole=6)
         assert (found.value, found.passed) == (1.0, False)
 
     def test_fewer_do_not(self):
-        assert self.seen(classes=9, sole=3).passed is None
+        assert self.found(sole=3).passed is None
 
     def test_a_class_that_is_left_out_of_the_head_stays_hidden(self):
-        assert self.seen(classes=9, sole=6, but=(0,)).passed is None
+        assert self.found(sole=6, but=(0,)).passed is None
 
 
 class TestOtherHeads:
@@ -166,9 +161,6 @@ def test_nobody_owns_nearly_all_of_anything():
 # A11: one client that lies in the secure sums has the others' rows.
 
 
-SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
-SUMS += [40, "ggeur.privacy.secure_sums_max_rows", 1048576]
-SUMS += ["ggeur.privacy.secure_sums_fraction_bits", 30]
 SKEWED = ["data.splitter_args", "[{'alpha': 0.3}]", "federate.client_num", 3]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 HEADS = {

@@ -35,6 +35,7 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
 )
 
 SHRUNK_LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
+SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 
 
@@ -59,8 +60,7 @@ def fails(findings, level, adversary="curious"):
     ids=["lda", "ncm", "lda and ggeur"],
 )
 def test_near_owners_learn_nothing(config, settings):
-    alpha = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
-    by_name, findings = found(config, *settings, *SUMS, *alpha)
+    by_name, findings = found(config, *settings, *SUMS, *SPARSE)
     assert not {"S1", "S2", "S3", "S4"} & set(fails(findings, "rows"))
     assert all("no client owns" not in by_name[name].note for name in ("S1", "S2"))
     if settings is SHRUNK_LDA:
@@ -69,8 +69,7 @@ def test_near_owners_learn_nothing(config, settings):
 
 def test_a_head_trained_from_sums_gives_rows_of_small_classes_away(config):
     """None of them to 0.99, but nearly each is the nearest of all known rows."""
-    alpha = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
-    by_name, findings = found(config, *OTHERS, *SUMS, *alpha)
+    by_name, findings = found(config, *OTHERS, *SUMS, *SPARSE)
     one = by_name["A4"]
     assert fails(findings, "rows") == ("A4",)
     assert one.chance < one.limit < one.value <= one.tried
@@ -187,10 +186,9 @@ def test_only_the_noise_stops_them(has_noise, square):
 
 
 def test_a_run_is_attacked_by_what_it_released(config):
-    settings = ["ggeur.closed_form", "lda", "ggeur.privacy.dp.epsilon", 4]
-    settings += ["ggeur.privacy.dp.rows_per_class", 20, "federate.client_num", 6]
-    settings += ["data.splitter_args", "[{'alpha': 0.05}]"]
-    run = Run(config(*settings, "ggeur.privacy.secure_sums", "statistics"))
+    noise = ["ggeur.privacy.dp.epsilon", 4, "ggeur.privacy.dp.rows_per_class", 20]
+    sums = ["ggeur.privacy.secure_sums", "statistics", "federate.client_num", 6]
+    run = Run(config(*LDA, *noise, *SPARSE, *sums))
     seen, held = recorded(run), truth_of(run)
     assert seen.lied is None
     (members,) = a10(seen, held, Clock(10))
@@ -203,7 +201,6 @@ def test_a_run_is_attacked_by_what_it_released(config):
 # What settings beside the threshold keep from the attacks.
 
 
-SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
 RAW = ["ggeur.space", "raw", "ggeur.steps", [1], "federate.total_round_num", 1]
 
 
@@ -321,10 +318,7 @@ def test_rows_to_compare_with_are_needed(config):
 
 SMALL = ["federate.client_num", "6", "ggeur.step1_size", "20", "ggeur.step2_size", "5"]
 SMALL += ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.1}]"]
-SUMMED = ["ggeur.privacy.secure_sums", "statistics", "ggeur.closed_form", "lda"]
-SUMMED += ["ggeur.privacy.secure_sums_radius", "40"]
-SUMMED += ["ggeur.privacy.secure_sums_max_rows", "4096"]
-SUMMED += ["ggeur.privacy.secure_sums_fraction_bits", "38"]
+SUMMED = [*SUMS, *LDA]
 
 
 @pytest.fixture

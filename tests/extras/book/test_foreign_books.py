@@ -178,9 +178,12 @@ def with_about(place, **changed):
 def test_forgetting_deletes_where_the_mark_is_right(place, capsys):
     home, own = place / "home", place / "run"
     own.mkdir()
-    (own / "head.safetensors").write_text("a head")
+    made = ("head.safetensors", "checkpoint.round0", "log.txt", ".0a1b.tmp")
+    for name in (*made, "config.yaml", "mine.txt"):
+        (own / name).write_text("made of statistics")
     Federation.load("book").begin_run(RunPlaces.of(own, place / "saved"))
-    (place / "saved.round0").write_text("statistics")
+    for name in ("saved", "saved.round0"):
+        (place / name).write_text("statistics")
     known = json.loads((place / "book" / "book.json").read_text())["runs"]
     foreign = {"path": str(home), "saved": str(home / ".bashrc"), "link": 2}
     with_about(place, runs=[*known, foreign])
@@ -190,7 +193,9 @@ def test_forgetting_deletes_where_the_mark_is_right(place, capsys):
     said = capsys.readouterr().out
     assert f"no mark of this book: '{home}'" in said
     assert content(home) == before
-    assert list(own.iterdir()) == []
+    assert {path.name for path in own.iterdir()} == {"config.yaml", "mine.txt"}
+    assert f"left alone: {own / 'mine.txt'}" in said
+    assert "config.yaml" not in said
     assert not list(place.glob("saved*"))
 
 

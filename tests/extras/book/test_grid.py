@@ -33,15 +33,11 @@ def exact(features, labels, grid):
     """Class sums, and the second moment, in whole numbers of Python."""
     steps = [Fraction(2) ** e for e in grid.exponents]
     rows = [
-        [round(Fraction(float(x)) / step) for x, step in zip(row, steps)]
-        for row in features
+        [round(Fraction(x) / step) for x, step in zip(row, steps)] for row in features
     ]
-    sums = [
-        [sum(r[d] for r, y in zip(rows, labels) if y == c) for d in range(D)]
-        for c in range(C)
-    ]
-    second = [[sum(r[i] * r[j] for r in rows) for j in range(D)] for i in range(D)]
-    return sums, second
+    rows = np.array(rows, dtype=object).reshape(-1, D)
+    sums = [rows[np.equal(labels, c)].sum(axis=0) for c in range(C)]
+    return np.array(sums), rows.T @ rows
 
 
 exponents = st.lists(st.integers(-36, -20), min_size=D, max_size=D)
@@ -55,9 +51,9 @@ def test_integers_are_those_of_python(seed, n, exponents):
     features, labels = random_rows(np.random.default_rng(seed), n, scales=50.0)
     held = of((features, labels), grid=grid)
     sums, second = exact(features.tolist(), labels.tolist(), grid)
-    assert held.sums.tolist() == sums
+    assert held.sums.tolist() == sums.tolist()
     found = [int(h) * 2**60 + int(lo) for h, lo in zip(held.high, held.low)]
-    assert found == [second[i][j] for i in range(D) for j in range(i, D)]
+    assert found == second[np.triu_indices(D)].tolist()
 
 
 @given(seeds, st.permutations(range(4)), st.sets(st.integers(0, 3)))

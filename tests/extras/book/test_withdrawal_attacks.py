@@ -40,11 +40,8 @@ def found_in(statistics, client):
     truth = Truth({1: client}, (client[0][:0], client[1][:0]), 3)
     held = statistics.statistics()
     seen = Transcript(role=None, uploads={1: held})
-    by_rows = sum(
-        int(one.value or 0)
-        for attack in (a1, a1b)
-        for one in attack(seen, truth, Clock(30))
-    )
+    attacks = (attack(seen, truth, Clock(30)) for attack in (a1, a1b))
+    by_rows = sum(int(one.value or 0) for found in attacks for one in found)
     return max(by_rows, matched(held.means[held.classes], client[0].double()))
 
 

@@ -46,6 +46,14 @@ def plain_counts(noisy):
     return [max(1.0, total / C + w * (n - total / C)) for n in noisy], total
 
 
+def pulled(apart, counts, between, within):
+    """Means, pulled to 0 by their noise and spread, and the common spread of rows."""
+    n = np.array(counts)[:, None]
+    noise = (0.8 / n) ** 2 + within / n
+    h = between / (between + noise)
+    return h * apart, within + (h * noise).mean(axis=0)
+
+
 def test_counts_are_pulled_to_their_mean():
     expected, _ = plain_counts(release(0).counts)
     assert likely_counts(release(0)).tolist() == pytest.approx(expected)
@@ -56,12 +64,8 @@ def test_counts_and_sums_alone():
     counts, total = plain_counts(held.counts)
     g = held.sums.numpy().sum(axis=0) / total
     b = w = 0.9 * CLIP**2 / D / 2
-    means, p = np.zeros((C, D)), w
-    for c in range(C):
-        v = (0.8 / counts[c]) ** 2 + w / counts[c]
-        h = b / (b + v)
-        means[c] = h * (held.sums.numpy()[c] / counts[c] - g)
-        p += h * v / C
+    apart = held.sums.numpy() / np.array(counts)[:, None] - g
+    means, p = pulled(apart, counts, b, w)
     weight, bias = spherical(held).head()
     np.testing.assert_allclose(weight, means / p)
     at = held.centre.numpy() + g
@@ -81,12 +85,8 @@ def test_with_the_second_moment():
     sizes += (trace - sizes.sum()) / D
     sizes = 0.9 * sizes + 0.1 * sizes.mean()
     b = v = sizes / 2
-    means, p = np.zeros((C, D)), v.copy()
-    for c in range(C):
-        noise = (0.8 / counts[c]) ** 2 + v / counts[c]
-        h = b / (b + noise)
-        means[c] = h * ((held.sums.numpy()[c] / counts[c] - g) @ basis)
-        p += h * noise / C
+    apart = (held.sums.numpy() / np.array(counts)[:, None] - g) @ basis
+    means, p = pulled(apart, counts, b, v)
     weight, bias = with_square(held).head()
     np.testing.assert_allclose(weight, (means / p) @ basis.T)
     priors = np.log(np.array(counts) / sum(counts))
@@ -136,19 +136,11 @@ def test_text_is_a_guess_that_counts_like_rows():
     assert bridge(held, text.offsets) == pytest.approx(a, rel=1e-4)
     w = 0.9 * CLIP**2 / D / 2
     b = 1 / (1 / w + kappa / w)  # the spread between classes, and kappa rows
-    means, p = np.zeros((TEXT_CLASSES, D)), w
-    for c in range(TEXT_CLASSES):
-        v = (0.8 / counts[c]) ** 2 + w / counts[c]
-        h = b / (b + v)
-        means[c] = a * d[c] + h * (sums[c] / counts[c] - g - a * d[c])
-        p += h * v / TEXT_CLASSES
+    apart = sums / np.array(counts)[:, None] - g - a * d
+    means, p = pulled(apart, counts, b, w)
     weight, _ = believed(held, text.guess(partial(bridge, held))[0], kappa).head()
-    np.testing.assert_allclose(weight, means / p, rtol=1e-4)
+    np.testing.assert_allclose(weight, (a * d + means) / p, rtol=1e-4)
     half = torch.tensor(rng.normal(size=(40, D))) * 0.4
     squared = replace(held, square=half.T @ half)
-    assert (
-        believed(squared, text.guess(partial(bridge, squared))[0], kappa)
-        .head()[0]
-        .isfinite()
-        .all()
-    )
+    guess, *_ = text.guess(partial(bridge, squared))
+    assert believed(squared, guess, kappa).head()[0].isfinite().all()

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
@@ -314,24 +313,6 @@ def test_rows_are_released_once_by_default(tmp_path):
     assert held.most == pytest.approx(MU)
 
 
-def test_a_session_gets_no_second_noise(tmp_path):
-    releaser(tmp_path, ROWS[:3], total=4.0).charge(b"one", "moments")
-    with pytest.raises(GGEURError, match="second release"):
-        releaser(tmp_path, ROWS[:3], total=4.0).charge(b"one", "moments")
-    assert len(read_ledger(ledger_path(str(tmp_path), 1))[0].entries) == 1
-
-
-def test_each_stage_of_a_session_is_recorded_once(tmp_path):
-    """Before it is sent: a store that was put back in between draws no new noise."""
-    for stage in ("moments", "spread"):
-        releaser(tmp_path, ROWS).charge(b"one", stage)
-    for stage in ("moments", "spread"):
-        with pytest.raises(GGEURError, match=f"sent stage '{stage}'.* lost it"):
-            releaser(tmp_path, ROWS).charge(b"one", stage)
-    (entry,) = read_ledger(ledger_path(str(tmp_path), 1))[0].entries
-    assert entry.stages == ["moments", "spread"]
-
-
 def test_squares_of_mu_add_up(tmp_path):
     allowed = int(mu_of(2.0, 1e-5) ** 2 / MU**2)
     for session in range(allowed):
@@ -446,33 +427,17 @@ def test_of_two_at_once_one_waits_and_finds_that_it_is_late(tmp_path):
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["first stage", "second stage"])
-def test_of_two_runs_of_one_client_one_sends(tmp_path, begun):
+def test_of_two_runs_of_one_client_one_sends(config, tmp_path, begun):
     """Else their noise would average out, or each would spend."""
-    settings = [
-        "ggeur.closed_form", "lda",
-        "ggeur.privacy.dp.epsilon", "1",
-        "ggeur.privacy.dp.epsilon_total", "2",
-        "ggeur.privacy.dp.rows_per_class", "20",
-        "ggeur.privacy.dp.noise", "client",
-        "ggeur.privacy.dp.ledger", str(tmp_path),
-    ]  # fmt: skip
-
-    def side():
-        going = Run(load_config("ggeur_quickstart", settings))
-        return going.engine.side(1, ReleaseClient), going.data.dim
-
-    def ask(one, stage, session=b"s"):
-        centre = torch.zeros(dim, dtype=torch.float64)
-        return one.vector(ReleaseRequest(session * 16, stage, centre))
-
-    first, dim = side()
+    settings = [*TWICE, "ggeur.privacy.dp.ledger", tmp_path]
+    first = side_of(config, *settings)
     if begun:
-        ask(first, "moments")
-    other, _ = side()
+        first.vector(request("moments"))
+    other = side_of(config, *settings)
     stage = "spread" if begun else "moments"
-    ask(first, stage)
-    for asked in ((stage,), ("moments", b"t")):
+    first.vector(request(stage))
+    for asked in (request(stage), request("moments", SECOND)):
         with pytest.raises(GGEURError, match="client 1 runs twice"):
-            ask(other, *asked)
+            other.vector(asked)
     spent, _ = read_ledger(ledger_path(str(tmp_path), 1))
     assert len(spent.entries) == 1

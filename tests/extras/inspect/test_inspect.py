@@ -19,10 +19,8 @@ def lines(path):
         return list(csv.reader(file))
 
 
-def write_domains(
-    folder, per_class, dim=24, shapes=(0, 0, 0), names=("one", "two", "three")
-):
-    """`.npz` of domains whose class c has five long directions, by `shapes` alike.
+def write_domains(folder, per_class, dim=24, names=("one", "two", "three")):
+    """`.npz` of domains whose class c has five long directions, alike in all.
 
     `per_class`: for each domain, rows of each class.
     """
@@ -31,15 +29,15 @@ def write_domains(
         rng = np.random.default_rng(number)
         features, labels = [], []
         for c, n in enumerate(counts):
-            basis = np.random.default_rng([shapes[number], c]).normal(size=(dim, dim))
-            basis = np.linalg.qr(basis)[0]
+            basis = np.linalg.qr(np.random.default_rng([0, c]).normal(size=(dim, dim)))[
+                0
+            ]
             lengths = np.array([32, 16, 8, 4, 2, *[0.01] * (dim - 5)])
             features.append(rng.normal(size=(n, dim)) * lengths @ basis.T + 5 * c)
             labels += [c] * n
         features = np.concatenate(features).astype("float32")
-        np.savez(
-            folder / f"{names[number]}.npz", features=features, labels=np.array(labels)
-        )
+        path = folder / f"{names[number]}.npz"
+        np.savez(path, features=features, labels=np.array(labels))
     return ["data.type", "embeddings@ggeur", "data.root", str(folder)]
 
 
@@ -153,10 +151,8 @@ def test_random_directions_are_as_alike_as_chance_says():
 def test_a_class_without_five_directions_is_left_out_and_said(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(60, 7, 60), (60, 60, 60)])
     _, printed, _ = inspect(*data, "federate.client_num", "2")
-    assert (
-        "left out, because they have fewer than 5 directions in one of the two: 1\n"
-        in printed
-    )
+    said = "left out, because they have fewer than 5 directions in one of the two: 1\n"
+    assert said in printed
     pairs = {(row[1], row[3]) for row in lines(tmp_path / "out" / "similarity.csv")[1:]}
     assert pairs == {(a, b) for a in "02" for b in "012"}
 

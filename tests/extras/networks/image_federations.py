@@ -7,43 +7,60 @@ from by_bytes import CLASSES, Federation
 
 from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.models import ModelSettings
+from federatedscope_ggeur.models import ModelSettings, build_model
 
 SIDE = 8
-#: With running statistics, and without.
-NETWORKS = {
-    norm: ModelSettings(other=NetworkSettings("digits_cnn", norm=norm))
-    for norm in ("batch", "group")
-}
+DIM = SIDE**2
+SIZES = (20, 24, 28)
+RATE = OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3})
 #: Batches of eight and an even number of rows: BatchNorm takes no batch of one.
-TRAINING = TrainingSettings(
-    OptimizerSettings("SGD", 0.05, {"momentum": 0.9}), 2, "epoch", 8
-)
+TRAINING = TrainingSettings(RATE, 2, "epoch", 8)
+#: With running statistics, and without.
+NORMS = ("batch", "group")
 
 
-def make_image_data(sizes=(20, 24, 28)):
-    """Client number -> (domain, rows [n, 64] of uint8, labels): a bright stripe where
-    the class says, on a ground that is the client's."""
-    data = {}
-    for k, n in enumerate(sizes, start=1):
-        generator = torch.Generator().manual_seed(k)
-        labels = torch.randint(CLASSES, (n,), generator=generator)
-        pictures = torch.rand(n, SIDE, SIDE, generator=generator) * 60 + 30 * k
-        pictures[torch.arange(n), 2 * labels] += 90
-        data[k] = (f"domain {k}", pictures.to(torch.uint8).flatten(1), labels)
-    return data
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
 
 
-def image_federation(data, method, network="batch", **options):
-    """A server and its clients; `network` is one of `NETWORKS`."""
+def settings_of(name="digits_cnn", **settings):
+    return ModelSettings(other=NetworkSettings(name, **settings))
+
+
+def make_model(dim=DIM, **settings):
+    model = build_model(dim, CLASSES, settings_of(**settings))
+    return model.reset(seeded(3))
+
+
+def images(n, seed=0, dim=DIM):
+    """Rows [n, dim] of uint8, and labels: a bright stripe where the class says, on a
+    ground that is the seed's."""
+    generator = seeded(seed)
+    labels = torch.randint(CLASSES, (n,), generator=generator)
+    rows = torch.rand(n, CLASSES, dim // CLASSES, generator=generator) * 60 + 30 * seed
+    rows[torch.arange(n), labels, :SIDE] += 90
+    return rows.to(torch.uint8).view(n, dim), labels
+
+
+def make_image_data(sizes=SIZES):
+    """Client number -> (domain, rows, labels)."""
+    return {k: (f"domain {k}", *images(n, k)) for k, n in enumerate(sizes, start=1)}
+
+
+def federation(method=None, data=None, norm="batch", augment="none", **options):
+    """A server and its clients, which train by `TRAINING`."""
     options.setdefault("training", TRAINING)
-    options.setdefault("model", NETWORKS[network])
-    return Federation(data, method, **options)
+    model = settings_of(norm=norm, augment=augment)
+    return Federation(data or make_image_data(), method, model=model, **options)
 
 
-def federate_images(method, rounds=2, network="batch", data=None, **options):
+def begun(method, data=None, **options):
+    """A federation after round 0."""
+    return federation(method, data, **options).round0()
+
+
+def federate_images(method, rounds=2, **options):
     """A federation after `rounds` rounds, with the `weights` of each."""
-    data = data or make_image_data()
-    federation = image_federation(data, method, network, **options)
-    federation.weights = federation.run(rounds)
-    return federation
+    made = federation(method, **options)
+    made.weights = made.run(rounds)
+    return made

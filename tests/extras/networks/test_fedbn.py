@@ -1,18 +1,18 @@
 """FedBN: what stays with the client, and what does not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from by_bytes import eval_params_of, train_of
-from tiny_networks import RATE, federation
+from digits_network import digits_words
+from image_federations import begun
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.networks.methods.fedbn import FedBN
-from federatedscope_ggeur.federation import TrainingSettings
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import num_buffers, to_vector
-
-TRAINING = TrainingSettings(RATE, 1, "epoch", 7)
 
 
 def own(model):
@@ -28,7 +28,7 @@ def own(model):
 
 def trained(method, rounds=2, **options):
     """A federation after so many rounds, with the last broadcast and updates."""
-    run = federation(method, training=TRAINING, **options).round0()
+    run = begun(method, **options)
     for number in range(1, rounds + 1):
         run.sent = run.send(run.broadcast(number))
         run.updates = {
@@ -54,7 +54,9 @@ def test_a_client_trains_on_from_its_own_layers():
     """With a rate of 0 only running statistics move; the weights show the start."""
     run = trained(FedBN(), rounds=1)
     client, kept = run.clients[1], run.updates[1].params.clone()
-    client.settings = still(client.settings)
+    training = client.settings.training
+    still = replace(training, optimizer=replace(training.optimizer, lr=0.0))
+    client.settings = replace(client.settings, training=still)
     again = train_of(client, run.send(run.broadcast(2))).params
     mask = own(run.server.model)
     mask[-num_buffers(run.server.model) :] = False
@@ -63,16 +65,9 @@ def test_a_client_trains_on_from_its_own_layers():
     assert torch.equal(again[rest], run.server.params[rest])
 
 
-def still(settings):
-    from dataclasses import replace
-
-    optimizer = replace(settings.training.optimizer, lr=0.0)
-    return replace(settings, training=replace(settings.training, optimizer=optimizer))
-
-
 def test_who_has_not_trained_takes_the_mean():
     run = trained(FedBN())
-    fresh = federation(FedBN(), training=TRAINING).round0().clients[1]
+    fresh = begun(FedBN()).clients[1]
     assert torch.equal(eval_params_of(fresh, run.sent), run.sent.params)
 
 
@@ -84,28 +79,11 @@ def test_without_batch_norm_it_is_fedavg(norm):
     assert torch.equal(eval_params_of(client, run.sent), run.sent.params)
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({}, r"network\.name: cannot be '' with ggeur\.base_method:"),
-        (
-            {"ggeur.network.name": "digits_cnn", "ggeur.network.norm": "group"},
-            r"network\.norm: must be batch with ggeur\.base_method:",
-        ),
-    ],
-)
-def test_a_config_must_have_batch_norm(settings, problem):
-    images = {"data.type": "bundled_digits@ggeur", "ggeur.encoder.name": "image"}
-    heads = {"data.type": "digits_quickstart@ggeur"}
-    with pytest.raises(ConfigError, match=rf"{problem} fedbn"):
-        load_config(
-            None,
-            {
-                **(images if settings else heads),
-                "federate.method": "ggeur",
-                "ggeur.use": True,
-                "ggeur.steps": [],
-                "ggeur.base_method": "fedbn",
-                **settings,
-            },
-        )
+def test_a_config_must_have_batch_norm(quickstart, tmp_path):
+    said = "with ggeur.base_method: fedbn"
+    fedbn = ["ggeur.base_method", "fedbn"]
+    with pytest.raises(ConfigError, match=rf"network\.name: cannot be '' {said}"):
+        load_config(quickstart, fedbn)
+    words = [*digits_words(tmp_path), *fedbn, "ggeur.network.norm", "group"]
+    with pytest.raises(ConfigError, match=rf"network\.norm: must be batch {said}"):
+        load_config(quickstart, words)

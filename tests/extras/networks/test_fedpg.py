@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,10 +11,8 @@ from by_bytes import CLASSES, Federation, make_client_data
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from image_federations import NETWORKS, federate_images
-from image_federations import TRAINING as LOCAL
+from image_federations import NORMS, begun, federate_images, make_model, seeded
 from image_federations import make_image_data as image_data
-from tiny_networks import data, federation
 from torch import nn
 from torch.nn import functional as F
 
@@ -40,18 +39,11 @@ SMALL = {
     "steps": 4,
     "generator_batch": 8,
 }
-NORMS = sorted(NETWORKS)
 SAMPLED = {"rounds": 3, "sample_client_num": 2}
 
 
 def fedpg(**settings):
     return AUGMENTATIONS["fedpg"](**{**SMALL, **settings})
-
-
-def begun(method, data=None, **options):
-    options.setdefault("training", LOCAL)
-    options.setdefault("model", NETWORKS["batch"])
-    return Federation(data or image_data(), method, **options).round0()
 
 
 def figures(federation):
@@ -66,9 +58,9 @@ class TestBesideFedAvg:
     def test_without_both_terms_it_is_fedavg(self, norm, weight, tolerance):
         """No draw is shared with the order of rows, and running statistics are of own
         rows alone: terms of hardly any weight move hardly anything."""
-        plain = federate_images(FedAvg(), network=norm, **SAMPLED).weights
+        plain = federate_images(FedAvg(), norm=norm, **SAMPLED).weights
         method = fedpg(virtual=weight, alignment=weight)
-        found = federate_images(method, network=norm, **SAMPLED)
+        found = federate_images(method, norm=norm, **SAMPLED)
         torch.testing.assert_close(found.weights, plain, rtol=tolerance, atol=tolerance)
         assert len(found.server.method_state["images"])
 
@@ -80,36 +72,40 @@ class TestBesideFedAvg:
         assert not torch.allclose(found[2], plain[2], atol=1e-4)
 
 
-def test_the_term_is_the_sum_of_its_formulas():
-    model = begun(FedAvg()).server.model.train()
-    (_, rows, labels), images = image_data()[1], image_data((24,))[1][1]
-    batches = VirtualBatches(images, CLASSES, 8, torch.Generator().manual_seed(0))
-    virtual, virtual_labels = next(copy.deepcopy(batches))
+@pytest.fixture
+def virtual_batches():
+    images = image_data((24,))[1][1]
+    return VirtualBatches(images, CLASSES, 8, seeded())
+
+
+def first_batch(model):
+    _, rows, labels = image_data()[1]
     x = model.prepare(rows)
     z = model.represent(x)
+    return Batch(x, labels, z, model.classify(z))
+
+
+def test_the_term_is_the_sum_of_its_formulas(virtual_batches):
+    model, batches = make_model().train(), virtual_batches
+    virtual, virtual_labels = next(copy.deepcopy(batches))
+    batch = first_batch(model)
     before = {n: t.clone() for n, t in model.named_buffers() if "running" in n}
     assert before
-    batch = Batch(x, labels, z, model.classify(z))
     found = VirtualTerm(batches, 0.5, 3.0, 0.2)(model, batch)
     assert all(
         torch.equal(dict(model.named_buffers())[n], t) for n, t in before.items()
     )
     other = model.represent(virtual.float() / 127.5 - 1)
     wanted = 0.5 * F.cross_entropy(model.classify(other), virtual_labels)
+    z, labels = batch.representation, batch.labels
     wanted += 3.0 * alignment(z, labels, other, virtual_labels, 0.2)
     torch.testing.assert_close(found, wanted)
 
 
-def test_a_second_pass_over_a_batch_has_the_same_virtual_rows():
-    model = begun(FedAvg()).server.model.train()
-    _, rows, labels = image_data()[1]
-    images = image_data((24,))[1][1]
-    batches = VirtualBatches(images, CLASSES, 8, torch.Generator().manual_seed(0))
-    term = VirtualTerm(batches, 1.0, 1.0, 0.2)
-    found = []
-    for x in [model.prepare(rows)] * 2 + [model.prepare(rows)]:
-        z = model.represent(x)
-        found.append(term(model, Batch(x, labels, z, model.classify(z))))
+def test_a_second_pass_over_a_batch_has_the_same_virtual_rows(virtual_batches):
+    model, term = make_model().train(), VirtualTerm(virtual_batches, 1.0, 1.0, 0.2)
+    one, other = first_batch(model), first_batch(model)
+    found = [term(model, batch) for batch in (one, one, other)]
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
 
@@ -125,23 +121,19 @@ class TestUploads:
         z = frozen.represent(frozen.prepare(three.clients[1].features))
         own = z[labels == 0].double().numpy()
         found = update.upload["means"][0].double().numpy()
-        triples = [
-            np.abs(own[[i, j, k]].mean(axis=0) - found).max()
-            for i in range(len(own))
-            for j in range(i)
-            for k in range(j)
-        ]
-        assert min(triples) < 1e-6
+        means = [np.mean(rows, axis=0) for rows in combinations(own, 3)]
+        assert np.abs(means - found).max(axis=1).min() < 1e-6
 
-    def test_a_class_below_the_threshold_is_withheld_whatever_support_says(self):
+    @pytest.mark.parametrize("least", [3, 4])
+    def test_a_class_below_the_threshold_is_withheld_whatever_support_says(self, least):
         data = image_data((30, 60))
         _, _, labels = data[1]
         labels[labels == 2] = 1
         labels[:3] = 2
-        federation = begun(fedpg(support=1), data, min_samples=5)
+        federation = begun(fedpg(support=1), data, min_samples=least)
         first, second = (update.upload for update in federation.train(1))
-        assert first["known"].tolist() == [1, 1, 0, 1]
-        assert not first["means"][2].any()
+        assert first["known"].tolist() == [1, 1, least == 3, 1]
+        assert first["means"][2].any() == (least == 3)
         assert second["known"].all()
 
     @pytest.mark.parametrize(
@@ -311,29 +303,10 @@ def test_embeddings_are_refused(name):
         Federation(make_client_data(), method)
 
 
-# Of which classes a client sends FedPG's means: fast, beside test_fedpg.py.
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_class_of_as_many_rows_as_the_threshold_is_sent(more):
-    small = {"images_per_class": 2, "noise_dim": 4, "steps": 1, "generator_batch": 4}
-    method, (_, _, labels) = AUGMENTATIONS["fedpg"](**small), data()[1]
-    counts = labels.bincount()
-    threshold = int(counts.max()) + more
-    run = federation(method, min_samples=threshold)
-    update = run.round0().train(1)[0]
-    assert update.upload["known"].tolist() == (counts >= threshold).tolist()
-    assert update.upload["known"].any() == (not more)
-
-
 # FedPG's generator: its sizes, its loss by numpy, its gradient, its draws.
 
 
 SCALE, STRENGTH = 2.0, 0.001
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def trainable(module):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from image_federations import seeded
 
 from federatedscope_ggeur.extras.networks import base
 from federatedscope_ggeur.extras.networks.keys import stage_numbers
@@ -14,12 +15,7 @@ ACTING = {name: act for name, act in base.AUGMENTATIONS.items() if act}
 
 
 def images(n=6, channels=3, side=8, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(n, channels, side, side, generator=generator)
-
-
-def drawn(seed=0):
-    return torch.Generator().manual_seed(seed)
+    return torch.rand(n, channels, side, side, generator=seeded(seed))
 
 
 @pytest.mark.parametrize("act", ACTING.values(), ids=ACTING)
@@ -31,9 +27,9 @@ def drawn(seed=0):
 )
 def test_shapes_range_and_draws(act, n, channels, side, seed):
     x = images(n, channels, side, seed)
-    found = act(x, drawn(seed))
+    found = act(x, seeded(seed))
     assert found.shape == x.shape
-    assert torch.equal(found, act(x, drawn(seed)))
+    assert torch.equal(found, act(x, seeded(seed)))
     assert torch.equal(x, images(n, channels, side, seed))
     assert found.min() >= 0
     assert found.max() <= 1 + 1e-6
@@ -42,14 +38,14 @@ def test_shapes_range_and_draws(act, n, channels, side, seed):
 @pytest.mark.parametrize("act", ACTING.values(), ids=ACTING)
 def test_images_of_a_batch_are_drawn_apart(act):
     x = images(1).expand(20, -1, -1, -1).contiguous()
-    found = act(x, drawn())
+    found = act(x, seeded())
     assert len({tuple(image.flatten().tolist()) for image in found}) > 5
 
 
 def test_crops_are_windows_of_the_padded_image():
     """Each is one of the 81 windows or its mirror image, and all happen."""
     x = images(400, 2, 8)
-    found = base.crop_flip(x, drawn()).numpy()
+    found = base.crop_flip(x, seeded()).numpy()
     seen = set()
     for image, crop in zip(np.pad(x.numpy(), ((0, 0), (0, 0), (4, 4), (4, 4))), found):
         windows = {
@@ -71,7 +67,7 @@ def test_crops_are_windows_of_the_padded_image():
 def test_without_an_angle_it_mirrors_alone(monkeypatch):
     monkeypatch.setattr(base, "_DEGREES", 0.0)
     x = images(30)
-    found = base.flip_rotate(x, drawn())
+    found = base.flip_rotate(x, seeded())
     mirrored = [torch.allclose(f, i.flip(-1), atol=1e-5) for f, i in zip(found, x)]
     same = [torch.allclose(f, i, atol=1e-5) for f, i in zip(found, x)]
     assert all(a != b for a, b in zip(mirrored, same))
@@ -83,7 +79,7 @@ def test_turning_keeps_the_middle_of_a_ring():
     line = torch.linspace(-1, 1, 33)
     radius = (line[:, None] ** 2 + line**2).sqrt()
     x = (1 - radius).clamp(min=0).expand(8, 1, 33, 33).contiguous()
-    found = base.flip_rotate(x, drawn())
+    found = base.flip_rotate(x, seeded())
     torch.testing.assert_close(found, x, rtol=0, atol=0.03)
 
 
@@ -93,7 +89,7 @@ def test_the_whole_part_is_the_image_but_for_colours(monkeypatch):
     monkeypatch.setattr(base, "_JITTER", 0.0)
     monkeypatch.setattr(base, "_GREY", 0.0)
     x = images(20)
-    found = base.resized_crop(x, drawn())
+    found = base.resized_crop(x, seeded())
     for image, back in zip(x, found):
         either = (image, image.flip(-1))
         assert any(torch.allclose(back, one, atol=1e-5) for one in either)
@@ -102,14 +98,14 @@ def test_the_whole_part_is_the_image_but_for_colours(monkeypatch):
 def test_parts_lie_within_the_image():
     """No black edge: an image of ones stays one, but for its brightness."""
     x = torch.full((50, 1, 16, 16), 0.5)
-    found = base.resized_crop(x, drawn())
+    found = base.resized_crop(x, seeded())
     spread = found.amax(dim=(1, 2, 3)) - found.amin(dim=(1, 2, 3))
     assert spread.max() < 1e-5
 
 
 def test_grey_is_grey(monkeypatch):
     monkeypatch.setattr(base, "_GREY", 1.0)
-    found = base.resized_crop(images(), drawn())
+    found = base.resized_crop(images(), seeded())
     assert torch.equal(found[:, 0], found[:, 1])
     assert torch.equal(found[:, 0], found[:, 2])
 

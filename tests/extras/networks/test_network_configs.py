@@ -94,9 +94,6 @@ def test_office_has_fedbns_parts():
 # The keys of networks: what they take.
 
 
-RULES = {key.name.partition(".")[2]: key.rule for key in NETWORK_KEYS}
-
-
 def test_each_is_a_setting_with_its_default():
     default = NetworkSettings("")
     for key in NETWORK_KEYS:

@@ -5,12 +5,17 @@ import sys
 
 import pytest
 import torch
+from image_federations import seeded
 from safetensors.torch import save_file
 from torch import nn
 
 from federatedscope_ggeur import downloads
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.networks.base import image_shape, register_network
+from federatedscope_ggeur.extras.networks.base import (
+    Network,
+    image_shape,
+    register_network,
+)
 from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.extras.networks.keys import NETWORKS
 from federatedscope_ggeur.models import (
@@ -42,8 +47,12 @@ def network(name, channels=3, classes=5, dropout=0.0, **settings):
     return build_model(dim, classes, ModelSettings(0, dropout, other=chosen))
 
 
+def reset(model, seed=3):
+    return model.reset(seeded(seed))
+
+
 def pixels(model, n=4, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     shape = n, model.in_features
     return torch.randint(256, shape, dtype=torch.uint8, generator=generator)
 
@@ -114,15 +123,11 @@ def test_it_is_what_it_says(name, channels):
 @pytest.mark.parametrize("name", SIDES)
 def test_weights_are_drawn_by_the_generator_alone(name):
     model = network(name)
-    torch.manual_seed(1)
     state = torch.random.get_rng_state()
-    first = to_vector(model.reset(torch.Generator().manual_seed(5)))
+    first = to_vector(reset(model, 5))
     assert torch.equal(torch.random.get_rng_state(), state)
-    torch.manual_seed(2)
-    again = to_vector(network(name).reset(torch.Generator().manual_seed(5)))
-    other = to_vector(model.reset(torch.Generator().manual_seed(6)))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+    assert torch.equal(to_vector(reset(network(name), 5)), first)
+    assert not torch.equal(to_vector(reset(model, 6)), first)
 
 
 def test_convnet5_is_federatedscopes(federatedscope):
@@ -137,14 +142,6 @@ def test_convnet5_is_federatedscopes(federatedscope):
     torch.testing.assert_close(theirs(images), model(images.flatten(1)))
 
 
-@pytest.mark.parametrize(
-    ("name", "side"), [("convnet5", 28), ("simple_cnn", 8), ("alexnet_bn", 32)]
-)
-def test_images_that_are_too_small(name, side):
-    with pytest.raises(ConfigError, match=f"{name} needs images of .*image_size"):
-        build_model(side**2, 3, ModelSettings(other=NetworkSettings(name)))
-
-
 def test_the_shape_of_a_row():
     for dim, channels, side in ((64, 1, 8), (192, 3, 8), (3, 3, 1), (324, 1, 18)):
         found = image_shape(dim)
@@ -154,10 +151,19 @@ def test_the_shape_of_a_row():
             image_shape(dim)
 
 
-@pytest.mark.parametrize("name", ["resnet19", "timm:nothing_of_timm", "timm:"])
-def test_unknown_names(name):
-    with pytest.raises(ConfigError, match=r"network\.name"):
-        build_model(3072, 3, ModelSettings(other=NetworkSettings(name)))
+@pytest.mark.parametrize(
+    ("name", "side", "said"),
+    [
+        *(
+            (name, side, f"{name} needs images of .*image_size")
+            for name, side in (("convnet5", 28), ("simple_cnn", 8), ("alexnet_bn", 32))
+        ),
+        *((n, 32, r"network\.name") for n in ("resnet19", "timm:nothing", "timm:")),
+    ],
+)
+def test_networks_that_cannot_be_built(name, side, said):
+    with pytest.raises(ConfigError, match=said):
+        build_model(side**2, 3, ModelSettings(other=NetworkSettings(name)))
 
 
 @pytest.mark.parametrize(
@@ -173,24 +179,14 @@ def test_a_library_that_is_missing_is_named(monkeypatch, name, package):
 
 
 def test_a_network_of_ones_own():
-    class Tiny(nn.Module):
-        def __init__(self, inputs, classes):
-            super().__init__()
-            self.last = nn.Linear(inputs, classes)
-
-        def forward(self, images):
-            return self.last(images.flatten(1))
-
-    from federatedscope_ggeur.extras.networks.base import Network
-
     @register_network("tiny_of_a_test", meaning="a line", source="a test")
     def tiny(image, num_classes, settings, dropout):
         return Network(
-            Tiny(image.dim, num_classes),
+            nn.Sequential(nn.Flatten(), nn.Linear(image.dim, num_classes)),
             width=image.dim,
-            classifier="last",
-            represent=lambda module, images: images.flatten(1),
-            classify=lambda module, z: module.last(z),
+            classifier="1",
+            represent=lambda module, images: module[0](images),
+            classify=lambda module, z: module[1](z),
         )
 
     try:
@@ -239,10 +235,6 @@ def test_norms_that_cannot_be_put(name):
 # Weights to begin with: of files that a test writes, or published ones.
 
 
-def reset(model, seed=3):
-    return model.reset(torch.Generator().manual_seed(seed))
-
-
 def tensors(model):
     return named_tensors(model, to_vector(model))
 
@@ -255,9 +247,8 @@ def written(request, tmp_path):
         other = reset(network(name, **settings), seed=99)
         path = tmp_path / f"weights{request.param}"
         state = {n: t.contiguous() for n, t in other.state_dict().items()}
-        save_file(state, path) if path.suffix == ".safetensors" else torch.save(
-            state, path
-        )
+        save = save_file if path.suffix == ".safetensors" else torch.save
+        save(state, path)
         return str(path), tensors(other)
 
     return write
@@ -287,9 +278,7 @@ def test_batch_norm_s_scales_go_into_other_norms(written):
 @pytest.mark.parametrize("settings", [{"stem": "imagenet"}, {"channels": 1}])
 def test_weights_that_do_not_fit(written, settings):
     path, _ = written()
-    with pytest.raises(
-        ConfigError, match=r"network\.weights: .*do not fit.*conv1\.weight"
-    ):
+    with pytest.raises(ConfigError, match=r"\.weights: .*do not fit.*conv1\.weight"):
         reset(network("resnet18", weights=path, **settings))
 
 

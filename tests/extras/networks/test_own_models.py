@@ -152,36 +152,22 @@ class TestTheCommand:
             assert row["classes"][0]["probability"] == pytest.approx(one.classes[0][1])
 
 
-def another_client_s(heads, other):
-    shutil.copy(heads / "client_2.safetensors", heads / "client_1.safetensors")
-
-
-def another_run_s(heads, other):
-    """It holds what differs from its own run's global model alone."""
-    shutil.copy(other / "heads" / "client_1.safetensors", heads)
+ONE, MIXED = "client_1.safetensors", "head.safetensors are not from the same run"
+SPOILT = {
+    "elsewhere": (lambda h, other: (h / ONE).unlink(), "own model is not in"),
+    "another client's": (
+        lambda h, other: shutil.copy(h / "client_2.safetensors", h / ONE),
+        "holds the model of another client than 1",
+    ),
+    # It holds what differs from its own run's global model alone.
+    "another run's": (lambda h, other: shutil.copy(other / "heads" / ONE, h), MIXED),
+    "no global one": (lambda h, other: (h.parent / "head.safetensors").unlink(), MIXED),
+    "damaged": (lambda h, other: (h / ONE).write_bytes(b"no"), "is damaged"),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (
-            lambda heads, other: (heads / "client_1.safetensors").unlink(),
-            "client 1's own model is not in",
-        ),
-        (another_client_s, "holds the model of another client than 1"),
-        (another_run_s, "head.safetensors are not from the same run"),
-        (
-            lambda heads, other: (heads.parent / "head.safetensors").unlink(),
-            "head.safetensors are not from the same run",
-        ),
-        (
-            lambda heads, other: (heads / "client_1.safetensors").write_bytes(b"no"),
-            "is damaged",
-        ),
-    ],
-    ids=["elsewhere", "another client's", "another run's", "no global one", "damaged"],
-)
+@pytest.mark.parametrize(("spoil", "said"), SPOILT.values(), ids=SPOILT)
 def test_files_that_do_not_fit_are_named(left, tmp_path, files, spoil, said):
     folder = tmp_path / "copied"
     shutil.copytree(left("fedbn"), folder)

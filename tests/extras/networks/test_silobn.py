@@ -2,14 +2,14 @@
 
 import torch
 from by_bytes import eval_params_of
-from tiny_networks import federation
+from image_federations import begun
 
 from federatedscope_ggeur.extras.networks.methods.silobn import SiloBN
 from federatedscope_ggeur.models import named_tensors, to_vector
 
 
 def test_statistics_alone_are_the_client_s():
-    run = federation(SiloBN()).round0()
+    run = begun(SiloBN())
     sent = run.send(run.broadcast(1))
     updates = [run.fit(k, sent) for k in (1, 2, 3)]
     run.training.step(1, updates)

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from by_bytes import Federation
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from image_federations import NETWORKS, federate_images
-from image_federations import TRAINING as LOCAL
-from image_federations import make_image_data as image_data
+from image_federations import begun, federate_images
 
 from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     SMOOTHING,
@@ -23,8 +20,6 @@ from federatedscope_ggeur.extras.networks.methods.vhl import (
     supervised_contrastive,
 )
 from federatedscope_ggeur.methods import FedAvg, build_method
-from federatedscope_ggeur.models.build import build_model
-from federatedscope_ggeur.models.heads import LinearHead
 
 SMALL = {"images_per_class": 6, "batch_size": 8}
 
@@ -41,33 +36,19 @@ def test_the_set_is_of_the_run_s_seed_alone():
 
 
 def test_nothing_travels():
-    federation = Federation(
-        image_data(),
-        build_method("fedavg", "vhl", SMALL),
-        model=NETWORKS["batch"],
-        training=LOCAL,
-    ).round0()
+    federation = begun(build_method("fedavg", "vhl", SMALL))
     assert not federation.broadcast(1).download
     assert not any(update.upload for update in federation.train(1))
-
-
-def test_a_head_on_embeddings_has_no_images():
-    assert "network.name" in vhl().model_problem(LinearHead(64, 4))
-    network = build_model(64, 4, NETWORKS["batch"])
-    assert not vhl().model_problem(network)
 
 
 @pytest.mark.slow
 def test_only_the_first_passes_are_aligned():
     # Of two passes over the rows; without the cross-entropy there is nothing else.
-    runs = {
-        epochs: federate_images(
-            vhl(align_epochs=epochs, virtual=0.0), rounds=1
-        ).weights[1]
-        for epochs in (0, 1, 2, 3)
-    }
-    plain = federate_images(FedAvg(), rounds=1).weights[1]
-    torch.testing.assert_close(runs[0], plain)
+    def after(method):
+        return federate_images(method, rounds=1).weights[1]
+
+    runs = [after(vhl(align_epochs=epochs, virtual=0.0)) for epochs in range(4)]
+    torch.testing.assert_close(runs[0], after(FedAvg()))
     assert not torch.allclose(runs[1], runs[0], atol=1e-4)
     assert not torch.allclose(runs[2], runs[1], atol=1e-4)
     assert torch.equal(runs[3], runs[2])

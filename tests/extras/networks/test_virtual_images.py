@@ -10,6 +10,7 @@ from digits_network import digits_words
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from image_federations import seeded
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.forecast import forecast, set_up
@@ -21,10 +22,6 @@ from federatedscope_ggeur.extras.networks.methods.vhl import (
     uniform_noise,
 )
 from federatedscope_ggeur.reporting import Results
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @given(st.integers(0, 10**6))

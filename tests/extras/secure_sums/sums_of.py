@@ -63,9 +63,7 @@ class Sum:
         self.settings = settings = replace(settings, class_names=names)
         self.clients = clients
         self.participants = {
-            k: Participant(
-                *(k, x, y, settings), make_secret=fixed_secret(k, generation)
-            )
+            k: Participant(k, x, y, settings, fixed_secret(k, generation))
             for k, (x, y) in clients.items()
         }
         self.collector = Collector(

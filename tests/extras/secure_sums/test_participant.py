@@ -243,19 +243,28 @@ def test_nothing_is_sent_that_could_not_be_noted(settings, tmp_path):
         Sum(clients_of(), settings).keys()
 
 
-@pytest.mark.parametrize("fault", ["cut", "changed", "of another client"])
-def test_a_file_that_is_damaged_or_another_clients_is_refused(settings, fault):
+@pytest.mark.parametrize(
+    ("end", "fault"),
+    [
+        *(("sums", fault) for fault in ("cut", "changed", "another's")),
+        *(("salt", fault) for fault in ("cut", "missing", "another's")),
+    ],
+)
+def test_files_that_are_damaged_or_another_client_s_are_refused(settings, end, fault):
+    """With a new salt all rows would pass for new."""
     Sum(clients_of(), settings).run()
-    path = f"{settings.store}/client_0001.sums"
-    data = Path(path).read_bytes()
-    if fault == "cut":
-        data = data[:-9]
-    elif fault == "changed":
-        data = data[:-1] + bytes([data[-1] ^ 1])
-    else:
-        data = Path(f"{settings.store}/client_0002.sums").read_bytes()
-    Path(path).write_bytes(data)
-    with pytest.raises(ConfigError, match="cannot be used"):
+    path = Path(settings.store) / f"client_0001.{end}"
+    data, others = path.read_bytes(), path.with_name(f"client_0002.{end}").read_bytes()
+    spoilt = {
+        "cut": data[:-1],
+        "changed": data[:-1] + bytes([data[-1] ^ 1]),
+        "another's": others,
+    }
+    path.unlink()
+    if fault in spoilt:
+        path.write_bytes(spoilt[fault])
+    said = r"client_0001\.sums' cannot be used" + (".*salt" if end == "salt" else "")
+    with pytest.raises(ConfigError, match=said):
         Journal(settings.store, 1)
 
 
@@ -311,21 +320,6 @@ def test_the_salt_is_made_once_and_never_sent(settings):
     again = Sum(clients_of(), settings, session=bytes(16), generation=1)
     again.run()
     assert (Path(settings.store) / "client_0001.salt").read_bytes() == salt
-
-
-@pytest.mark.parametrize("fault", ["missing", "cut", "another"])
-def test_a_journal_without_its_salt_is_refused(settings, fault):
-    """With a new one all rows would pass for new."""
-    Sum(clients_of(), settings).run()
-    path = Path(settings.store) / "client_0001.salt"
-    if fault == "missing":
-        path.unlink()
-    elif fault == "cut":
-        path.write_bytes(path.read_bytes()[:-1])
-    else:
-        path.write_bytes((path.parent / "client_0002.salt").read_bytes())
-    with pytest.raises(ConfigError, match=r"client_0001.sums' cannot be used.*salt"):
-        Journal(settings.store, 1)
 
 
 def test_a_journal_of_an_earlier_version_is_refused_and_stays(settings):

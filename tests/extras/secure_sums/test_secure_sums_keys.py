@@ -18,6 +18,9 @@ from federatedscope_ggeur.federation.advice import withheld_note
 from federatedscope_ggeur.reporting import privacy_line, results_table
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics"]
+OWN = "ggeur.privacy.secure_sums_"
+CONFIRMED = [f"{OWN}confirm", True, "federate.mode", "distributed"]
+SIGNED = [f"{OWN}trust", "keys.txt", f"{OWN}signing_key", "{client}.pem"]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 LDA = ["ggeur.closed_form", "lda"]
 
@@ -38,55 +41,36 @@ def test_what_is_said_to_go_with_them_goes(config):
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        (["ggeur.closed_form", "mixture"], "ggeur.closed_form"),
-        (["ggeur.closed_form", "auto"], "ggeur.closed_form"),
-        ([*LDA, "ggeur.statistics", "compressed"], "ggeur.statistics"),
-        (
-            [*LDA, "ggeur.init", "closed_form", "ggeur.keep", "best", *OTHERS],
-            "ggeur.keep",
+        (["ggeur.closed_form", "mixture"], "closed_form"),
+        (["ggeur.closed_form", "auto"], "closed_form"),
+        ([*LDA, "ggeur.statistics", "compressed"], "statistics"),
+        ([*LDA, *OTHERS, "ggeur.init", "closed_form", "ggeur.keep", "best"], "keep"),
+        ([*OTHERS, "ggeur.calibrate", "ccvr"], "calibrate"),
+        ([*OTHERS, "ggeur.screen", "refuse"], "screen"),
+        (["ggeur.prototypes", "others"], "geometry"),
+        (["ggeur.geometry", "pooled"], "prototypes"),
+        (["ggeur.geometry", "pooled", "ggeur.prototypes", "client"], "prototypes"),
+        *(
+            ([*OTHERS, "ggeur.base_method", name], "base_method")
+            for name in ("fedproto", "fpl", "centralised")
         ),
-        ([*OTHERS, "ggeur.calibrate", "ccvr"], "ggeur.calibrate"),
-        ([*OTHERS, "ggeur.screen", "refuse"], "ggeur.screen"),
-        (["ggeur.prototypes", "others"], "ggeur.geometry"),
-        (["ggeur.geometry", "pooled"], "ggeur.prototypes"),
-        (["ggeur.geometry", "pooled", "ggeur.prototypes", "client"], "ggeur.proto"),
-        ([*OTHERS, "ggeur.base_method", "fedproto"], "ggeur.base_method"),
-        ([*OTHERS, "ggeur.base_method", "fpl"], "ggeur.base_method"),
-        ([*OTHERS, "ggeur.base_method", "centralised"], "ggeur.base_method"),
-        (["ggeur.augmentation", "fedmix", *LDA], "ggeur.augmentation"),
-        (["ggeur.augmentation", "fedgen", *LDA], "ggeur.augm"),
-        (["ggeur.augmentation", "fedfa", *LDA], "ggeur.augm"),
-        (["ggeur.steps", []], "ggeur.privacy.secure_sums"),
-        ([*OTHERS, "ggeur.weight", "statistics"], "ggeur.weight: cannot be statistics"),
-        (
-            [*LDA, "ggeur.personal.head", "means"],
-            "ggeur.privacy.secure_sums: must be none",
+        *(
+            ([*LDA, "ggeur.augmentation", name], "augmentation")
+            for name in ("fedmix", "fedgen", "fedfa")
         ),
-        ([*LDA, "federate.client_num", 2], "federate.client_num"),
+        (["ggeur.steps", []], "privacy.secure_sums"),
+        ([*OTHERS, "ggeur.weight", "statistics"], "weight: cannot be statistics"),
+        ([*LDA, "ggeur.personal.head", "means"], "privacy.secure_sums: must be none"),
+        ([*LDA, f"{OWN}fraction_bits", 41], "privacy.secure_sums_fraction_bits"),
+        ([*LDA, f"{OWN}min_clients", 2], "privacy.secure_sums_min_clients"),
+        ([*LDA, f"{OWN}trust", "file"], "privacy.secure_sums_signing_key"),
         (
-            [*LDA, "ggeur.privacy.secure_sums_fraction_bits", 41],
-            "ggeur.privacy.secure_sums_fraction_bits",
+            [*LDA, f"{OWN}confirm", True],
+            "privacy.secure_sums_confirm: must be False without federate.mode",
         ),
         (
-            [*LDA, "ggeur.privacy.secure_sums_min_clients", 2],
-            "ggeur.privacy.secure_sums_min_clients",
-        ),
-        ([*LDA, "eval.split", "['test', 'train']"], "eval.split"),
-        (
-            [*LDA, "ggeur.privacy.secure_sums_trust", "file"],
-            "ggeur.privacy.secure_sums_signing_key",
-        ),
-        (
-            [*LDA, "ggeur.privacy.secure_sums_confirm", True],
-            "ggeur.privacy.secure_sums_confirm: must be False without federate.mode",
-        ),
-        (
-            [
-                *(*LDA, "ggeur.privacy.secure_sums_confirm", True),
-                *("ggeur.privacy.secure_sums_trust", "file"),
-                *("ggeur.privacy.secure_sums_signing_key", "file"),
-            ],
-            "ggeur.privacy.secure_sums_confirm: must be False with a file",
+            [*LDA, f"{OWN}confirm", True, *SIGNED],
+            "privacy.secure_sums_confirm: must be False with a file",
         ),
     ],
     ids=str,
@@ -94,23 +78,28 @@ def test_what_is_said_to_go_with_them_goes(config):
 def test_all_else_is_refused_by_name(config, settings, key):
     with pytest.raises(ConfigError) as error:
         config(*SUMS, *settings)
-    assert f"\n  {key}" in str(error.value)
+    assert f"\n  ggeur.{key}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("federate.client_num", 2), ("eval.split", "['test', 'train']")]
+)
+def test_keys_of_federatedscope_are_refused_too(config, key, value):
+    with pytest.raises(ConfigError, match=f"\n  {key}"):
+        config(*SUMS, *LDA, key, value)
 
 
 def test_to_compare_keys_takes_secure_sums_and_distributed_mode(config, quickstart):
-    confirm = ["ggeur.privacy.secure_sums_confirm", True]
     with pytest.raises(ConfigError, match="secure_sums_confirm: must be False"):
-        config(*confirm)
-    words = [*SUMS, *LDA, *confirm, "federate.mode", "distributed"]
-    assert load_config(quickstart, words, on_fs=True)
+        config(*CONFIRMED[:2])
+    assert load_config(quickstart, [*SUMS, *LDA, *CONFIRMED], on_fs=True)
 
 
 def test_the_advice_on_precision_fits(config):
-    own = "ggeur.privacy.secure_sums_"
-    radius = [f"{own}radius", 40, f"{own}max_rows", 16384]
+    radius = [f"{OWN}radius", 40, f"{OWN}max_rows", 16384]
     with pytest.raises(ConfigError, match="set it to 36"):
         config(*SUMS, *LDA, *radius)
-    config(*SUMS, *LDA, *radius, f"{own}fraction_bits", 36)
+    config(*SUMS, *LDA, *radius, f"{OWN}fraction_bits", 36)
 
 
 def test_the_extra_is_named_where_its_package_is_missing(config, monkeypatch):
@@ -125,19 +114,13 @@ def test_all_sides_must_have_them_alike_and_without_them_nothing_is_new(config):
     assert not [name for name in plain if "privacy" in name or "prototypes" in name]
     sums = agreed_settings(config(*SUMS, *OTHERS))
     more = sums.keys() - plain.keys()
-    own = "ggeur.privacy.secure_sums"
-    names = ("", "_min_clients", "_radius", "_max_rows", "_fraction_bits", "_trust")
-    names += ("_confirm",)
-    assert more == {
-        *(own + name for name in names),
-        "ggeur.privacy.min_samples",
-        "ggeur.prototypes",
-    }
+    own = ("min_clients", "radius", "max_rows", "fraction_bits", "trust", "confirm")
+    others = {SUMS[0], "ggeur.privacy.min_samples", "ggeur.prototypes"}
+    assert more == {OWN + name for name in own} | others
 
 
 def test_a_file_of_keys_may_have_another_name_on_each_side(config):
-    own = "ggeur.privacy.secure_sums_"
-    key = f"{own}signing_key", "key.pem", f"{own}trust"
+    key = f"{OWN}signing_key", "key.pem", f"{OWN}trust"
     one, other = (
         agreed_settings(config(*SUMS, *LDA, *key, name)) for name in ("one", "other")
     )
@@ -165,9 +148,6 @@ def test_the_store_is_for_distributed_mode(quickstart):
 # Which guarantee a run with secure sums gives, and what it says at its start.
 
 
-TRUST = "ggeur.privacy.secure_sums_"
-
-
 def test_sums_cover_round_0_and_say_what_escapes(config):
     found = privacy_of(config(*SUMS, *OTHERS))
     assert (found.guarantee, found.threshold_on) == ("sums", "sum")
@@ -182,39 +162,30 @@ def test_sums_cover_round_0_and_say_what_escapes(config):
 
 
 @pytest.mark.parametrize(
-    ("settings", "keys"),
-    [
-        ([], "keys through the server"),
-        (
-            [f"{TRUST}confirm", True, "federate.mode", "distributed"],
-            "keys through the server, compared by people",
-        ),
-        (
-            [f"{TRUST}trust", "keys.txt", f"{TRUST}signing_key", "{client}.pem"],
-            "keys signed by the clients",
-        ),
-    ],
+    ("settings", "more"),
+    [([], ""), (CONFIRMED, ", compared by people"), (SIGNED, "")],
     ids=["server", "confirm", "file"],
 )
-def test_sums_say_whose_word_is_taken_for_the_keys(quickstart, settings, keys):
-    words = [*SUMS, "ggeur.closed_form", "lda", *settings]
-    found = privacy_of(load_config(quickstart, words, on_fs=True))
+def test_sums_say_whose_word_is_taken_for_the_keys(quickstart, settings, more):
+    found = privacy_of(load_config(quickstart, [*SUMS, *LDA, *settings], on_fs=True))
+    by_server = "keys through the server"
+    keys = "keys signed by the clients" if settings is SIGNED else by_server + more
     assert found.keys == keys
     assert f"privacy: sums; {keys}; of the statistics of round 0" in privacy_line(found)
     unsafe = "a server that makes up keys can read what each client adds"
-    assert (unsafe in privacy_line(found)) == (keys == "keys through the server")
+    assert (unsafe in privacy_line(found)) == (keys == by_server)
     assert privacy_of(load_config(quickstart)).keys == ""
 
 
 def test_a_head_by_sums_alone_has_no_rounds_that_escape(config):
-    found = privacy_of(config(*SUMS, "ggeur.closed_form", "lda"))
+    found = privacy_of(config(*SUMS, *LDA))
     assert not any("escape" in warning for warning in found.warnings)
     assert found.server_sees == [
         "counts, means and one scatter over all clients",
         "each client's scores: rows, hits and the sum of their losses",
     ]
-    by_server = [*SUMS, "ggeur.closed_form", "lda", "federate.make_global_eval", True]
-    assert len(privacy_of(config(*by_server)).server_sees) == 1
+    by_server = config(*SUMS, *LDA, "federate.make_global_eval", True)
+    assert len(privacy_of(by_server).server_sees) == 1
 
 
 def test_they_are_a_remedy_where_a_threshold_withholds_much():

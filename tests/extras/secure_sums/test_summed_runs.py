@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from outcomes import overheard
 from private_words import SUMS
 from sklearn.datasets import load_digits
 
@@ -24,24 +25,12 @@ LEAST = ["ggeur.privacy.min_samples", 1]  # nothing is kept back
 STANDARD = ["ggeur.space", "standard"]
 
 
-def messages_of(going):
-    """Results of a run, and of all its messages kind, client, what goes down and up."""
-    found = []
-
-    def note(request, replies):
-        for k, up in replies.items():
-            found.append((request.kind.name, k, request.parts[k], up))
-
-    going.engine.listen = note
-    return going.follow(lambda record: None), found
-
-
 @pytest.mark.parametrize(
     "form", [["lda", "ggeur.lda.shrinkage", 0.3], ["ridge", "ggeur.ridge.strength", 1]]
 )
 def test_the_head_is_that_of_all_rows_and_nothing_of_one_client_goes_up(config, form):
     settings = ["ggeur.closed_form", *form]
-    sums, found = messages_of(Run(config(*settings, *SUMS)))
+    sums, found = overheard(Run(config(*settings, *SUMS)))
     plain = run(config(*settings, *LEAST, "ggeur.temperature", "none"))
     for one, other in zip(sums.model.parameters(), plain.model.parameters()):
         size = float(other.abs().max())
@@ -137,7 +126,7 @@ def skewed(config, *settings):
 
 def test_a_class_that_is_kept_back_goes_down_with_nobody(config):
     going = skewed(config, *GGEUR)
-    results, found = messages_of(going)
+    results, found = overheard(going)
     kept = results.round0.sums.kept_back
     assert kept, "no class is kept back; take another alpha"
     counts = going.held.counts
@@ -189,11 +178,11 @@ def test_the_same_seed_gives_the_same_numbers_although_masks_are_fresh(
     config, tmp_path
 ):
     settings = [*SUMS, *GGEUR, "federate.save_to", tmp_path / "kept"]
-    first, found = messages_of(Run(config(*settings)))
+    first, found = overheard(Run(config(*settings)))
     data = (tmp_path / "kept").read_bytes() + (tmp_path / "kept.round0").read_bytes()
     assert b"masked" not in data
     (tmp_path / "kept").unlink()
-    second, again = messages_of(Run(config(*settings)))
+    second, again = overheard(Run(config(*settings)))
     assert numbers(first) == numbers(second)
     for (kind, _, _, one), (_, _, _, other) in zip(found, again):
         assert (one != other) == kind.startswith("sum_")

@@ -132,13 +132,8 @@ def test_each_client_waits_for_the_words_of_the_next(person, capsys):
     one, plain = Sum(clients_of(), CONFIRM).keys(), Sum(clients_of()).run()
     request = one.collector.request("counts")
     words = {k: words_of(k, request.roster, request.keys) for k in (1, 2, 3)}
-    person(
-        "0000",
-        "",
-        words[2],
-        words[3].upper().replace(" ", "-"),
-        words[1].replace(" ", ""),
-    )
+    loud, close = words[3].upper().replace(" ", "-"), words[1].replace(" ", "")
+    person("0000", "", words[2], loud, close)
     one.stage("counts")
     shown = capsys.readouterr().err
     assert shown.count("not the words of client 2") == 2  # misheard, and typed again

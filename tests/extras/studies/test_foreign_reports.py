@@ -76,14 +76,10 @@ def comparison_of(names) -> Comparison:
     one, two, other = names
     first, second, third = (f"{n}{i}" for i, n in enumerate(names))
     axes = [Axis(f"{one} axis", [first, second, third])]
-    rows = {}
+    rows, folder = {}, Path(f"/runs/{other[:200]}")
     for point, mean in zip((first, second, third), (0.7, 0.5, 0.6)):
-        runs = {
-            seed: FoundRun(
-                Path(f"/runs/{other[:200]}"), run_of(names, (mean, seed / 9))
-            )
-            for seed in (1, 2)
-        }
+        scores = {seed: (mean, seed / 9) for seed in (1, 2)}
+        runs = {s: FoundRun(folder, run_of(names, both)) for s, both in scores.items()}
         rows[point] = Row(point, {f"{one} axis": point}, runs)
     domains = next(iter(rows[first].runs.values())).results.domains
     table = Table(

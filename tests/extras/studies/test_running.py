@@ -5,6 +5,7 @@ import shutil
 import signal
 
 import pytest
+from own_models import MODULE
 from own_process import PATIENCE, children_of, in_turn, until
 from pictures import write_images
 from study_on_disk import METHODS, SHORT, StudyOnDisk, end
@@ -14,14 +15,6 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.studies.running import StudyRun
 from federatedscope_ggeur.extras.studies.study_file import load_study
 from federatedscope_ggeur.reporting import Results, numbers
-
-TUNED = {
-    "settings": {**SHORT, "data.splits": [0.6, 0.1, 0.3]},
-    "axes": {
-        "method": {**METHODS, "tuned": {"tune": {"train.optimizer.lr": [1e-4, 0.1]}}}
-    },
-}
-
 
 #: Rounds that can be cut off in their middle, of clients that keep a state.
 LONG = {
@@ -153,8 +146,9 @@ def test_a_row_called_ggeur_without_step_2_is_noted(make_study):
 
 @pytest.mark.slow
 def test_tuning_chooses_on_validation_rows_of_the_first_seed(make_study):
-    axes = {"method": {"tuned": TUNED["axes"]["method"]["tuned"]}}
-    study = make_study(**{**TUNED, "axes": axes})
+    axes = {"method": {"tuned": {"tune": {"train.optimizer.lr": [1e-4, 0.1]}}}}
+    settings = {**SHORT, "data.splits": [0.6, 0.1, 0.3]}
+    study = make_study(settings=settings, axes=axes)
     study.run()
     (tuned,) = study.study()["tuned"]
     assert (tuned["seed"], tuned["metric"]) == (0, "val_acc")
@@ -246,42 +240,22 @@ def test_kills_leave_the_same_numbers(make_study):
         assert found[f"{method}/seed_0"] == without_place({"": undisturbed})[""]
 
 
-PULL = """
-from federatedscope_ggeur.methods import Method, register_method
-from federatedscope_ggeur.settings import Key, not_negative
-
-
-@register_method("pull_of_a_study")
-class Pull(Method):
-    meaning = "FedAvg by another name"
-    SETTINGS = (Key("strength", 0.1, "Nothing.", not_negative),)
-
-    def __init__(self, strength):
-        self.strength = strength
-"""
-PULLED = {
-    "ggeur.plugins": ["pull_parts"],
-    "ggeur.base_method": "pull_of_a_study",
-    "ggeur.pull_of_a_study.strength": 0.5,
-}
-
-
 @pytest.mark.slow
 def test_plugins_are_sought_beside_the_study_and_then_beside_its_base(
     tmp_path, quickstart
 ):
-    calls = []
+    name, calls = "halfway_of_a_user", []
+    settings = {"ggeur.plugins": [name], "ggeur.base_method": "halfway"}
     for place in ("study", "base", "both"):
         beside, bases = tmp_path / place, tmp_path / place / "bases"
         bases.mkdir(parents=True)
         (bases / "mine.yaml").write_text(quickstart.read_text())
         if place == "both":
-            (bases / "pull_parts.py").write_text("raise RuntimeError('the other one')")
+            (bases / f"{name}.py").write_text("raise RuntimeError('the other one')")
         found = bases if place == "base" else beside
-        (found / "pull_parts.py").write_text(PULL)
-        study = StudyOnDisk(
-            beside, base="bases/mine", settings=PULLED, axes={}, seeds=[0]
-        )
+        (found / f"{name}.py").write_text(MODULE)
+        own = {"base": "bases/mine", "settings": settings, "axes": {}, "seeds": [0]}
+        study = StudyOnDisk(beside, **own)
         words = ("study", str(study.file), "--out", str(study.out), "--list")
         calls.append(("-m", "federatedscope_ggeur", *words))
     for status, said in in_turn(calls, tmp_path):

@@ -4,6 +4,7 @@ Tests of studies/plan.py.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -16,11 +17,7 @@ from federatedscope_ggeur.extras.studies.study import (
     STUDY_FILE,
     Axis,
     Cell,
-    Failed,
     Point,
-    Study,
-    Tried,
-    Tuned,
     read_cell,
     read_study,
     to_text,
@@ -111,19 +108,10 @@ def test_a_base_of_that_very_name_goes_before_one_with_yaml(load, tmp_path):
 
 
 def test_tuning_has_every_combination_of_a_row(load):
-    plan = load(
-        {
-            "base": "ggeur_quickstart",
-            "axes": {
-                "method": {
-                    "plain": {"ggeur.steps": []},
-                    "prox": {"tune": {"fedprox.mu": [0.1, 1.0]}},
-                },
-                "tune": {LR: [0.1, 0.01]},
-            },
-        }
-    )
-    plain, prox = plan.cells()
+    prox = {"tune": {"fedprox.mu": [0.1, 1.0]}}
+    methods = {"plain": {"ggeur.steps": []}, "prox": prox}
+    axes = {"method": methods, "tune": {LR: [0.1, 0.01]}}
+    plain, prox = load({"base": "ggeur_quickstart", "axes": axes}).cells()
     assert [c.tuned for c in plain.candidates()] == [{LR: 0.1}, {LR: 0.01}]
     assert [c.tuned for c in prox.candidates()] == [
         {LR: lr, "fedprox.mu": mu} for lr in (0.1, 0.01) for mu in (0.1, 1.0)
@@ -186,26 +174,14 @@ def test_overrides_come_in_pairs(load):
 # study.json and cell.json: there and back, and everything else refused by name.
 
 
-STUDY = Study(
-    "table2",
-    "Table 2",
-    [Axis("method", ["FedAvg", "+ GGEUR"]), Axis("alpha", ["0.5"])],
-    [0, 1],
-    ["alpha"],
-    Point("method", "FedAvg"),
-    "table2",
-    [Tuned({"alpha": "0.5"}, 0, "val_acc", [Tried({"train.optimizer.lr": 0.1}, 0.5),
-           Tried({"train.optimizer.lr": 9.0}, None, "it diverged")],
-           {"train.optimizer.lr": 0.1})],
-    [Failed({"method": "FedAvg"}, 1, "no data")],
-)  # fmt: skip
 CELL = Cell("table2", {"method": "FedAvg"}, 1, {"train.optimizer.lr": 0.1})
 
 
-def test_there_and_back(tmp_path):
-    (tmp_path / "study.json").write_text(to_text(STUDY))
+def test_there_and_back(tmp_path, study):
+    study = replace(study, columns=["alpha"], paper="table2")
+    (tmp_path / "study.json").write_text(to_text(study))
     (tmp_path / "cell.json").write_text(to_text(CELL))
-    assert read_study(tmp_path) == STUDY
+    assert read_study(tmp_path) == study
     assert read_cell(tmp_path) == CELL
 
 

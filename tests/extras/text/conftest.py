@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pictures import add_text_clip
+from pictures import add_text_clip, write_images
 
 from federatedscope_ggeur.data import (
     EncoderSettings,
@@ -33,3 +33,27 @@ def loaded(encoding):
 @pytest.fixture
 def tower(loaded):
     return loaded[0]
+
+
+@pytest.fixture
+def clip(tmp_path) -> list:
+    """Settings of a small CLIP model."""
+    return [
+        "ggeur.encoder.model", add_text_clip(tmp_path), "ggeur.encoder.pretrained",
+        "none", "ggeur.encoder.device", "cpu", "ggeur.encoder.cache",
+        tmp_path / "cache",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def of_images(tmp_path, clip) -> list[str]:
+    """Settings of a run on images, of which `images` is the folder."""
+    told = [
+        "data.type", "image_folder@ggeur",
+        "data.root", write_images(tmp_path / "images"),
+        "data.splits", "[0.6, 0.0, 0.4]", "federate.client_num", 2,
+        "data.splitter", "iid", "data.splitter_args", "[]",
+        "ggeur.encoder.name", "open_clip", "ggeur.encoder.num_workers", 0, *clip,
+        "outdir", tmp_path / "runs",
+    ]  # fmt: skip
+    return [str(word) for word in told]

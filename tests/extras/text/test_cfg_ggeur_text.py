@@ -6,7 +6,6 @@ Tests of extras/text/keys.py.
 from __future__ import annotations
 
 import pytest
-from pictures import add_text_clip, write_images
 
 from federatedscope_ggeur import register_text_model
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -108,29 +107,15 @@ def test_a_text_model_that_does_not_fit_is_refused_when_it_registers():
 # ``embed`` of names.
 
 
-def settings_of(tmp_path, root, data_type) -> list[str]:
-    return [
-        "data.type", data_type, "data.root", str(root),
-        "data.splits", "[0.6, 0.0, 0.4]", "data.splitter", "iid",
-        "data.splitter_args", "[]", "federate.client_num", "2",
-        "ggeur.encoder.name", "open_clip",
-        "ggeur.encoder.model", add_text_clip(tmp_path),
-        "ggeur.encoder.pretrained", "none", "ggeur.encoder.num_workers", "0",
-        "ggeur.encoder.cache", str(tmp_path / "cache"),
-        "outdir", str(tmp_path / "runs"), "ggeur.closed_form", "zeroshot",
-    ]  # fmt: skip
-
-
 def text_files(tmp_path) -> set[str]:
     return {path.name for path in (tmp_path / "cache").glob("text-*")}
 
 
 @pytest.mark.slow
 def test_embed_makes_text_and_a_new_template_makes_text_alone(
-    tmp_path, quickstart, capsys
+    tmp_path, quickstart, of_images, capsys
 ):
-    images = write_images(tmp_path / "images")
-    told = settings_of(tmp_path, images, "image_folder@ggeur")
+    told = [*of_images, "ggeur.closed_form", "zeroshot"]
     assert main(["embed", "--cfg", str(quickstart), *told]) == 0
     out = capsys.readouterr().out
     assert "30 images" in out

@@ -13,7 +13,7 @@ from text_oracle import class_texts, unit
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.text.classes import ClassTexts, EnsembleHead
 from federatedscope_ggeur.extras.text.prior import bridge, with_prior
-from federatedscope_ggeur.extras.text.prompts import TextMix, TextPull
+from federatedscope_ggeur.extras.text.prompts import TextPull
 from federatedscope_ggeur.geometry import Space, Statistics
 from federatedscope_ggeur.methods import LocalHooks
 from federatedscope_ggeur.models import (
@@ -43,6 +43,14 @@ def some(seed=0, count=40, classes=CLASSES - 1):
     rows = rows.astype(np.float32).astype(np.float64)
     texts = oracle.class_texts(texts).features.double().numpy()
     return rows, labels, rng.integers(1, 4, size=count), texts
+
+
+def held_by(k, rows, labels, inside):
+    """Rows of a client, all or none of which are in its statistics."""
+    every = torch.full((len(rows),), inside)
+    return ScoredRows(
+        torch.from_numpy(rows).float(), torch.from_numpy(labels), k, k % 2, every
+    )
 
 
 def by_model(model, points):
@@ -92,14 +100,7 @@ def test_rows_left_out_are_scored_as_if_they_had_never_been(kind, priors, seed):
     score, places = form.left_out(parts), clients if kind == "mixture" else 0 * clients
     for k in (1, 2, 3):
         own = np.nonzero(clients == k)[0]
-        held = ScoredRows(
-            torch.from_numpy(rows[own]).float(),
-            torch.from_numpy(labels[own]),
-            k,
-            ("0", "1").index(str(k % 2)),
-            torch.ones(len(own), dtype=torch.bool),
-        )
-        found = score(held)[0].numpy()
+        found = score(held_by(k, rows[own], labels[own], True))[0].numpy()
         for at, i in enumerate(own):
             rest = np.arange(len(rows)) != i
             expected = oracle.scores(
@@ -116,11 +117,8 @@ def test_rows_that_are_in_nothing_are_scored_by_the_head():
     rows, labels, clients, texts = some(4)
     form = LinearDiscriminant(shrinkage=0.3)
     form = form.knowing(oracle.class_texts(texts, prior=KAPPA))
-    held = ScoredRows(
-        torch.from_numpy(rows).float(), torch.from_numpy(labels), 1, 1,
-        torch.zeros(len(rows), dtype=torch.bool),
-    )  # fmt: skip
-    found = form.left_out(components_of(rows, labels, clients, CLASSES))(held)[0]
+    score = form.left_out(components_of(rows, labels, clients, CLASSES))
+    found = score(held_by(1, rows, labels, False))[0]
     solved = form.solve(stats(rows, labels, CLASSES))
     assert alike(found.numpy(), by_model(solved.model, rows))
 
@@ -172,10 +170,7 @@ def test_rows_left_out_have_its_cosine_logits():
     rng = np.random.default_rng(1)
     texts, rows = class_texts(rng.normal(size=(3, 4))), rng.normal(size=(5, 4))
     form = CLOSED_FORMS["zeroshot"]().knowing(texts)
-    held = ScoredRows(
-        torch.from_numpy(rows), torch.zeros(5, dtype=torch.int64), 1, 0,
-        torch.ones(5, dtype=torch.bool),
-    )  # fmt: skip
+    held = held_by(1, rows, np.zeros(5, dtype=np.int64), True)
     found = form.left_out(Components.of_classes(NOTHING))(held)[0]
     expected = 10 * unit(rows) @ texts.features.double().numpy().T
     assert np.allclose(found, expected)
@@ -271,12 +266,3 @@ def test_a_methods_own_correction_stays():
     pull = TextPull(draws(C, D), 0.5).added(hooks, model, Space.raw(D))
     pull.add_correction(draws(C * D + C), torch.zeros(C * D + C))
     assert called == [1]
-
-
-def test_heads_between_the_two():
-    model, target, params = LinearHead(D, C), draws(C, D), draws(C * D + C)
-    for share in (0.0, 0.25, 1.0):
-        found = TextMix(target, share).mixed(model, params)
-        weight = (1 - share) * target + share * params[: C * D].view(C, D)
-        expected = torch.cat([weight.flatten(), share * params[C * D :]])
-        assert torch.allclose(found, expected, atol=1e-6)

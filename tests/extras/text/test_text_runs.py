@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from own_process import python
-from pictures import add_text_clip, write_images
 from safetensors.torch import load_file
 
 from federatedscope_ggeur.cli import main
@@ -82,11 +81,11 @@ def test_a_prior_makes_classes_known_that_nobody_sends(config, embeddings_folder
 
 
 def test_the_head_between_zero_shot_and_the_trained_one(config, texts):
-    whole, half = (ended(config("ggeur.text.interpolate", t)) for t in (1, 0.5))
-    expected = (whole.model.classifier.weight + 20 * texts.features) / 2
-    assert torch.allclose(half.model.classifier.weight, expected, atol=1e-4)
-    bias = whole.model.classifier.bias / 2
-    assert torch.allclose(half.model.classifier.bias, bias, atol=1e-5)
+    whole, part = (ended(config("ggeur.text.interpolate", t)) for t in (1, 0.25))
+    expected = 0.25 * whole.model.classifier.weight + 0.75 * 20 * texts.features
+    assert torch.allclose(part.model.classifier.weight, expected, atol=1e-4)
+    bias = 0.25 * whole.model.classifier.bias
+    assert torch.allclose(part.model.classifier.bias, bias, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -112,14 +111,9 @@ print(loaded)
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_text_of_another_length_is_refused(config, embeddings_folder, tmp_path):
+def test_text_of_another_length_is_refused(config, embeddings_folder, clip):
     (embeddings_folder / "text.npz").unlink()
-    from pictures import add_text_clip
-
-    cfg = config(
-        *ZERO_SHOT, "ggeur.encoder.model", add_text_clip(tmp_path),
-        "ggeur.encoder.pretrained", "none", "ggeur.encoder.cache", tmp_path / "c",
-    )  # fmt: skip
+    cfg = config(*ZERO_SHOT, *clip)
     names = [f"class {i}" for i in range(12)]
     found = class_texts(cfg, names, 16)
     assert found.features.shape == (12, 16)
@@ -137,14 +131,6 @@ SGD = [
     "ggeur.steps", "[]", "federate.total_round_num", 3, "dataloader.batch_size", 16,
 ]  # fmt: skip
 KINDS = {"fedclip": 2 * 16**2 + 2 * 16, "promptfl": 16 * 64, "fedtpg": None}
-
-
-@pytest.fixture
-def clip(tmp_path) -> list:
-    return [
-        "ggeur.encoder.model", add_text_clip(tmp_path), "ggeur.encoder.pretrained",
-        "none", "ggeur.encoder.device", "cpu", "ggeur.encoder.cache", tmp_path / "c",
-    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -171,22 +157,15 @@ def test_training_lowers_the_loss_and_little_travels_as_foretold(config, clip, k
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fedclip", "promptfl"])
-def test_predict_takes_what_is_left(tmp_path, quickstart, clip, kind, capsys):
-    images = write_images(tmp_path / "images")
-    told = [
-        "data.type", "image_folder@ggeur", "data.root", images,
-        "data.splits", "[0.6, 0.0, 0.4]", "federate.client_num", 2,
-        "data.splitter", "iid", "data.splitter_args", "[]",
-        "ggeur.encoder.num_workers", 0, *SGD, *clip, "ggeur.text.model", kind,
-        "outdir", tmp_path / "runs", "expname", kind,
-    ]  # fmt: skip
+def test_predict_takes_what_is_left(tmp_path, quickstart, of_images, kind, capsys):
+    told = [*of_images, *SGD, "ggeur.text.model", kind, "expname", kind]
     assert main(["--cfg", str(quickstart), *map(str, told)]) == 0
     folder = tmp_path / "runs" / kind
     saved = load_file(folder / "head.safetensors")
     names = {"fedclip": {"texts", "scale"}, "promptfl": {"weight"}}
     assert names[kind] <= set(saved)
     capsys.readouterr()
-    image = str(next(images.rglob("*.jpg")))
+    image = str(next((tmp_path / "images").rglob("*.jpg")))
     assert main(["predict", "--run", str(folder), "--csv", "--top", "3", image]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     shares = torch.tensor([float(row["probability"]) for row in rows])

@@ -43,18 +43,12 @@ def scores(points, rows, labels, places, texts, kappa, g, priors="counts"):
         covariance = np.eye(dim)
     else:
         covariance = (1 - g) * scatter / degrees + g * size * np.eye(dim)
-    means, weights, classes = [], [], []
-    for c, x in groups:
-        n = len(x)
-        means.append((n * x.mean(0) + kappa * (m + a * d[c])) / (n + kappa))
-        weights.append(n + kappa)
-        classes.append(c)
-    if a > 0:
-        for c in sorted(set(range(num_classes)) - set(labels.tolist())):
-            means.append(m + a * d[c])
-            weights.append(kappa)
-            classes.append(c)
-    classes, weights = np.array(classes), np.array(weights)
+    guess = m + a * d
+    unseen = sorted(set(range(num_classes)) - set(labels.tolist())) if a > 0 else []
+    groups += [(c, np.zeros((0, dim))) for c in unseen]
+    classes = np.array([c for c, _ in groups])
+    weights = np.array([len(x) + kappa for _, x in groups])
+    means = [(x.sum(0) + kappa * guess[c]) / n for (c, x), n in zip(groups, weights)]
     logs = np.log(weights / weights.sum())
     if priors == "none":
         sums = np.array([weights[classes == c].sum() for c in classes])

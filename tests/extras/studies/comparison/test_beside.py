@@ -22,15 +22,15 @@ from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
 PLAIN, GGEUR = "FedAvg (CLIP+MLP)", "FedAvg (CLIP+MLP) + GGEUR"
 
 
-def office_home(**overrides):
-    return to_plain(load_config("ggeur_officehome.yaml", overrides))
+def config_of(name, **overrides):
+    return to_plain(load_config(f"ggeur_{name}.yaml", overrides))
 
 
 @pytest.fixture(scope="module")
 def configs():
     return {
-        "plain": office_home(**{"ggeur.steps": []}),
-        "ggeur": office_home(**{"train.optimizer.lr": 0.5}),
+        "plain": config_of("officehome", **{"ggeur.steps": []}),
+        "ggeur": config_of("officehome", **{"train.optimizer.lr": 0.5}),
     }
 
 
@@ -98,14 +98,9 @@ def test_a_study_on_other_data_is_told_so(tmp_path, study_folder):
 
 def test_columns_of_alpha_are_found_by_settings(tmp_path):
     for alpha in (0.5, 0.1):
-        config = to_plain(
-            load_config(
-                "ggeur_cifar100.yaml",
-                {"ggeur.steps": [], "data.splitter_args": [{"alpha": alpha}]},
-            )
-        )
-        results = made([{"cifar100": 0.8}], 1, config)
-        write(tmp_path / str(alpha), results)
+        own = {"ggeur.steps": [], "data.splitter_args": [{"alpha": alpha}]}
+        config = config_of("cifar100", **own)
+        write(tmp_path / str(alpha), made([{"cifar100": 0.8}], 1, config))
     figures, settings = beside_paper(Comparison.of(tmp_path), "table1")
     assert figures.columns == [
         "row", "seeds", "head", "CIFAR-100 0.5", "CIFAR-100 0.1",
@@ -119,7 +114,7 @@ def test_columns_of_alpha_are_found_by_settings(tmp_path):
 
 
 def test_table_11_is_of_seconds_a_round(tmp_path):
-    config = to_plain(load_config("ggeur_digits.yaml", {"ggeur.steps": []}))
+    config = config_of("digits", **{"ggeur.steps": []})
     results = made([{"MNIST": 0.8}] * 2, 1, config)
     slower = [replace(record, seconds=1.5) for record in results.rounds]
     write(tmp_path / "1", replace(results, rounds=slower))

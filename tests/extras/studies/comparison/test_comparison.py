@@ -65,20 +65,14 @@ def test_a_study_is_one_table(study_folder, study):
     assert found.studies == [study]
     (table,) = found.tables
     assert table.domains == ["Art", "Clipart"]
-    assert list(table.rows) == [
-        "FedAvg, 0.5",
-        "FedAvg, 0.1",
-        "FedAvg + GGEUR_1 & 50%, 0.5",
-        "FedAvg + GGEUR_1 & 50%, 0.1",
-    ]
-    assert [list(row.runs) for row in table.rows.values()] == [[1, 2, 3, 4, 5]] * 4
     # Each is compared with FedAvg at its own alpha.
-    assert [table.baselines[name] for name in table.rows] == [
-        "FedAvg, 0.5",
-        "FedAvg, 0.1",
-        "FedAvg, 0.5",
-        "FedAvg, 0.1",
+    assert list(table.baselines.items()) == [
+        (f"{method}, {alpha}", f"FedAvg, {alpha}")
+        for method in ("FedAvg", "FedAvg + GGEUR_1 & 50%")
+        for alpha in ("0.5", "0.1")
     ]
+    assert list(table.rows) == list(table.baselines)
+    assert [list(row.runs) for row in table.rows.values()] == [[1, 2, 3, 4, 5]] * 4
 
 
 def test_numbers_of_a_row(study_folder):
@@ -153,9 +147,7 @@ def test_each_data_set_has_its_table(tmp_path):
 def test_two_runs_of_one_row_and_seed_are_refused(tmp_path):
     for name in "12":
         write(tmp_path / name, made(noisy(0.5, 1), 1))
-    with pytest.raises(
-        DataError, match=r"seed 1: .*1' and .*2'; leave one of them out"
-    ):
+    with pytest.raises(DataError, match=r"seed 1: .*1' and .*2'; leave one of "):
         Comparison.of(tmp_path)
 
 
@@ -177,21 +169,6 @@ def test_the_best_and_those_not_significantly_worse(flat_scores):
     assert best(flat_scores(rows)) == ({"top", "near"}, True)
 
 
-def test_four_seeds_are_no_test(flat_scores):
-    scores = {1: 0.5, 2: 0.6, 3: 0.7, 4: 0.6}
-    found = flat_scores({"a": scores, "b": {**scores, 4: 0.61}})
-    assert best(found) == ({"b"}, False)
-
-
-def test_no_row_is_marked_below_one_that_is_not(flat_scores):
-    """One row is a little worse on every seed, another is far worse on some."""
-    top = dict.fromkeys(range(6), 0.8)
-    close = {seed: 0.79 - 0.001 * (seed % 2) for seed in top}
-    varies = {seed: 0.5 if seed < 2 else 0.82 for seed in top}
-    found = flat_scores({"top": top, "close": close, "varies": varies})
-    assert best(found) == ({"top"}, True)
-
-
 def test_the_best_is_one_of_rows_at_the_same_alpha(study_folder):
     (table,) = Comparison.of(study_folder).tables
     assert table.best(AVG).rows == {
@@ -200,24 +177,42 @@ def test_the_best_is_one_of_rows_at_the_same_alpha(study_folder):
     }
 
 
-def test_one_row_is_compared_with_nothing(flat_scores):
+TOP = dict.fromkeys(range(6), 0.8)
+RISING = {1: 0.5, 2: 0.625, 3: 0.75, 4: 0.875, 5: 0.5}
+SHIFTED = {seed: score - 0.25 for seed, score in RISING.items()}
+OF_FOUR = {1: 0.5, 2: 0.6, 3: 0.7, 4: 0.6}
+BEST = {
+    "four seeds are no test": (
+        {"a": OF_FOUR, "b": {**OF_FOUR, 4: 0.61}}, AVG, ({"b"}, False)
+    ),
+    # One is a little worse on every seed, another is far worse on some.
+    "no row is marked below one that is not": (
+        {
+            "top": TOP,
+            "close": {seed: 0.79 - 0.001 * (seed % 2) for seed in TOP},
+            "varies": {seed: 0.5 if seed < 2 else 0.82 for seed in TOP},
+        },
+        AVG,
+        ({"top"}, True),
+    ),
+    # Without spread there is no p-value, but nothing speaks for it either.
+    "a row that is worse on every seed alike": (
+        {"a": RISING, "b": SHIFTED, "c": RISING}, AVG, ({"a", "c"}, True)
+    ),
+    "of deviations the smallest": ({"a": {1: 0.9}, "b": {1: 0.2}}, STD, ({"b"}, False)),
+    "one row is compared with nothing": ({"a": {1: 0.5, 2: 0.6}}, AVG, (set(), False)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "measure", "wanted"), BEST.values(), ids=BEST)
+def test_which_rows_are_best(flat_scores, rows, measure, wanted):
+    assert best(flat_scores(rows), measure) == wanted
+
+
+def test_one_row_has_no_baseline(flat_scores):
     rows = {"a": {1: 0.5, 2: 0.6}}
-    assert best(flat_scores(rows)) == (set(), False)
     with pytest.raises(ConfigError, match="nothing can be compared"):
-        flat_scores({}, baseline="a")
-
-
-def test_a_row_that_is_worse_on_every_seed_alike_is_not_best(flat_scores):
-    """Without spread there is no p-value, but nothing speaks for it either."""
-    scores = {1: 0.5, 2: 0.625, 3: 0.75, 4: 0.875, 5: 0.5}
-    worse = {seed: score - 0.25 for seed, score in scores.items()}
-    found = flat_scores({"a": scores, "b": worse, "c": scores})
-    assert best(found) == ({"a", "c"}, True)
-
-
-def test_of_deviations_the_smallest_is_best(flat_scores):
-    found = flat_scores({"a": {1: 0.9}, "b": {1: 0.2}})
-    assert best(found, STD) == ({"b"}, False)
+        flat_scores(rows, baseline="a")
 
 
 def test_other_seeds_are_said(flat_scores):
@@ -250,10 +245,9 @@ def test_other_data_are_said(tmp_path):
 def test_states_that_were_scored():
     rounds = [{"a": 0.2}, {"a": 0.4}, {"a": 0.6}]
     results = made(rounds, 1, closed_form={"a": 0.3})
-    unevaluated = replace(results.rounds[1], accuracy=None, avg=None)
-    results = replace(
-        results, rounds=[results.rounds[0], unevaluated, results.rounds[2]]
-    )
+    first, second, third = results.rounds
+    unevaluated = replace(second, accuracy=None, avg=None)
+    results = replace(results, rounds=[first, unevaluated, third])
     assert [record.round for record in scored(results)] == [0, 1, 3]
     assert [rounds_to(results, t) for t in (0.3, 0.31, 0.6, 0.61)] == [0, 3, 3, None]
     # Round 0 is 1200 bytes up and 100 down; the head 400; a round 4000; two clients.
@@ -431,17 +425,6 @@ def test_without_runs_it_says_what_was_looked_for(tmp_path):
         find_runs([tmp_path / "nowhere"])
 
 
-@pytest.mark.parametrize("text", ["", '{"schema_version": 11, "engine"'])
-def test_a_file_of_something_else_is_named(tmp_path, text):
-    write(tmp_path / "a", run())
-    broken = write(tmp_path / "b", run()) / "results.json"
-    broken.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match="these results cannot be read") as error:
-        find_runs([tmp_path])
-    assert str(broken) in str(error.value)
-    assert len(str(error.value).splitlines()) == 2
-
-
 def test_all_of_them_are_listed_with_the_schema_that_is_read(tmp_path):
     for number in range(15):
         folder = write(tmp_path / f"run_{number:02d}", run())
@@ -452,15 +435,9 @@ def test_all_of_them_are_listed_with_the_schema_that_is_read(tmp_path):
     with pytest.raises(DataError, match="and 5 more") as error:
         find_runs([tmp_path])
     lines = str(error.value).splitlines()[1:]
+    assert str(tmp_path / "run_00" / "results.json") in lines[0]
     assert "cannot be read" in lines[0]
     assert all("reads 10 and 11, found 9" in line for line in lines[1:10])
-
-
-def test_a_broken_cell_is_named(tmp_path):
-    folder = write(tmp_path / "a", run())
-    (folder / "cell.json").write_text("{}")
-    with pytest.raises(DataError, match=r"cell\.json"):
-        find_runs([tmp_path])
 
 
 # What the tables say, in a terminal and in Markdown.
@@ -477,12 +454,8 @@ def test_the_overview_is_avg_its_standard_error_and_bytes(tmp_path):
     one(tmp_path, (0.6, 0.4), name="b", seeds=(1,))
     (table,) = Comparison.of(tmp_path).tables
     sheet = overview_sheet(table)
-    assert sheet.columns[1:] == [
-        "accuracy",
-        "s.e.",
-        "MB up a client",
-        "MB down a client",
-    ]
+    sent = [f"MB {way} a client" for way in ("up", "down")]
+    assert sheet.columns[1:] == ["accuracy", "s.e.", *sent]
     (name, several), (_, single) = sheet.rows
     assert name == "name a"
     averages = [40.0, 50.0, 75.0]
@@ -499,7 +472,8 @@ def test_the_overview_is_avg_its_standard_error_and_bytes(tmp_path):
 def test_the_terminal_table(tmp_path):
     one(tmp_path, (0.5, 0.3), (0.6, 0.4), (0.7, 0.5))
     one(tmp_path, (0.6, 0.4), (0.72, 0.52), (0.79, 0.59), name="b")
-    lines = Comparison.of(tmp_path).to_text().splitlines()
+    compared = Comparison.of(tmp_path)
+    (table,), lines = compared.tables, compared.to_text().splitlines()
     head, rule, first, second, below = lines[1:6]
     assert lines[0] == "Accuracy: office, 2 domains, 2 classes"
     assert head.split() == [
@@ -515,19 +489,13 @@ def test_the_terminal_table(tmp_path):
     start = lines.index(
         "Differences to name a, seed by seed: office, 2 domains, 2 classes"
     )
-    test = stats.ttest_rel([0.5, 0.62, 0.69], [0.4, 0.5, 0.6])
-    apart = [0.1, 0.12, 0.09]
-    ends = stats.t.interval(0.95, 2, loc=np.mean(apart), scale=stats.sem(apart))
-    low, high = (f"{100 * x:+.2f}" for x in ends)
-    p = f"{test.pvalue:.3f}"
-    assert lines[start + 4].split()[-6:] == [
-        "3",
-        "+10.33",
-        f"[{low},",
-        f"{high}]",
-        p,
-        p,
-    ]
+    difference = table.differences(AVG)["name b"]
+    low, high = (
+        f"{100 * end:+.2f}" for end in (difference.spread.low, difference.spread.high)
+    )
+    p = p_text(difference.p)
+    cells = ["3", "+10.33", f"[{low},", f"{high}]", p, p]
+    assert lines[start + 4].split()[-6:] == cells
 
 
 def test_one_seed_has_no_deviation_and_no_claim(tmp_path):
@@ -611,13 +579,14 @@ def test_rounds_to_what_the_baseline_ends_with(tmp_path):
 
 
 def test_p_values_for_a_person():
-    assert [p_text(p) for p in (None, 0.0, 0.0009, 0.0123, 1.0)] == [
-        "-",
-        "< 0.001",
-        "< 0.001",
-        "0.012",
-        "1.000",
-    ]
+    shown = {
+        None: "-",
+        0.0: "< 0.001",
+        0.0009: "< 0.001",
+        0.0123: "0.012",
+        1.0: "1.000",
+    }
+    assert {p: p_text(p) for p in shown} == shown
 
 
 # What runs that no study names are called.
@@ -631,64 +600,57 @@ def found(configs, cells=None, **changes):
     ]
 
 
+def texts_of(runs):
+    return [labels["settings"] for labels in label(runs, []).labels]
+
+
 def names(configs):
     labelled = label(found(configs), [])
     assert [axis.name for axis in labelled.axes] == ["settings"]
     return [labels["settings"] for labels in labelled.labels], labelled.notes
 
 
-def test_settings_that_differ_name_the_rows():
-    base = {"train": {"lr": 0.1}, "ggeur": {"steps": [1]}}
-    other = {"train": {"lr": 0.1}, "ggeur": {"steps": []}}
-    assert names([base, other, base]) == (["steps [1]", "steps []", "steps [1]"], [])
+BY_METHOD = (("fedavg", 0.1, 10), ("fedprox", 0.2, 10), ("fedprox", 0.2, 20))
+NAMED = {
+    "settings that differ": (
+        [{"train": {"lr": 0.1}, "ggeur": {"steps": steps}} for steps in ([1], [], [1])],
+        ["steps [1]", "steps []", "steps [1]"],
+    ),
+    "two keys of one ending": (
+        [{"a": {"lr": a}, "b": {"lr": b}} for a, b in ((1, 1), (1, 2), (2, 1))],
+        ["a.lr 1, b.lr 1", "a.lr 1, b.lr 2", "a.lr 2, b.lr 1"],
+    ),
+    "a setting that one run lacks": ([{"x": 1}, {}], ["x 1", "x (not set)"]),
+    # Whatever a row's rate is, its method says it.
+    "what follows from another setting": (
+        [
+            {"train": {"lr": lr, "rounds": rounds}, "ggeur": {"base_method": method}}
+            for method, lr, rounds in BY_METHOD
+        ],
+        [f"base_method {method}, rounds {rounds}" for method, _, rounds in BY_METHOD],
+    ),
+}
 
 
-def test_seed_and_places_of_files_do_not():
+@pytest.mark.parametrize("case", NAMED)
+def test_settings_that_differ_name_the_rows(case):
+    configs, texts = NAMED[case]
+    follows = "these settings differ together with those that name the rows: train.lr"
+    told = [follows] if case == "what follows from another setting" else []
+    assert names(configs) == (texts, told)
+
+
+def test_seed_and_places_of_files_name_none():
     configs = [
         {"seed": i, "outdir": f"exp{i}", "federate": {"save_to": str(i)}, "verbose": i}
         for i in range(3)
     ]
-    texts, _ = names(configs)
-    assert len(set(texts)) == 1
-
-
-def test_what_follows_from_another_setting_is_told_below():
-    """Whatever a row's rate is, its method says it."""
-    configs = [
-        {"train": {"lr": lr, "rounds": rounds}, "ggeur": {"base_method": method}}
-        for method, lr, rounds in (
-            ("fedavg", 0.1, 10),
-            ("fedprox", 0.2, 10),
-            ("fedprox", 0.2, 20),
-        )
-    ]
-    texts, notes = names(configs)
-    assert texts == [
-        "base_method fedavg, rounds 10",
-        "base_method fedprox, rounds 10",
-        "base_method fedprox, rounds 20",
-    ]
-    assert notes == [
-        "these settings differ together with those that name the rows: train.lr"
-    ]
-
-
-def test_keys_of_one_ending_are_named_in_full():
-    configs = [{"a": {"lr": a}, "b": {"lr": b}} for a, b in ((1, 1), (1, 2), (2, 1))]
-    assert names(configs)[0][1] == "a.lr 1, b.lr 2"
-
-
-def test_a_setting_that_one_run_lacks_differs():
-    assert names([{"x": 1}, {}])[0] == ["x 1", "x (not set)"]
+    assert len(set(names(configs)[0])) == 1
 
 
 def test_who_ran_it_differs_too():
     runs = found([{}]) + found([{}], engine="federatedscope")
-    labels = label(runs, []).labels
-    assert [one["settings"] for one in labels] == [
-        "engine embedded",
-        "engine federatedscope",
-    ]
+    assert texts_of(runs) == ["engine embedded", "engine federatedscope"]
 
 
 def test_a_study_has_its_axes_in_its_order_with_the_points_that_ran():
@@ -719,27 +681,15 @@ def test_a_run_that_is_a_closed_form_is_named_by_the_form():
         for method in ("fedavg", "fedprox")
     ]
     form = {"ggeur": {"base_method": "fedavg", "steps": [], "closed_form": "lda"}}
-    runs = [*found(trained), closed(form)]
-    texts = [labels["settings"] for labels in label(runs, []).labels]
-    assert texts == [
-        "base_method fedavg, closed_form none",
-        "base_method fedprox, closed_form none",
-        "closed_form lda",
-    ]
+    methods = [f"base_method {one}, closed_form none" for one in ("fedavg", "fedprox")]
+    assert texts_of([*found(trained), closed(form)]) == [*methods, "closed_form lda"]
 
 
 def test_closed_forms_that_differ_in_nothing_else_keep_settings_of_training():
-    forms = [
-        {"ggeur": {"steps": steps, "closed_form": kind}}
-        for steps, kind in (([], "lda"), ([1], "lda"), ([1], "ncm"))
-    ]
-    runs = [closed(form) for form in forms]
-    texts = [labels["settings"] for labels in label(runs, []).labels]
-    assert texts == [
-        "steps [], closed_form lda",
-        "steps [1], closed_form lda",
-        "closed_form ncm",
-    ]
+    forms = (([], "lda"), ([1], "lda"), ([1], "ncm"))
+    runs = [closed({"ggeur": {"steps": s, "closed_form": kind}}) for s, kind in forms]
+    lda = [f"steps {steps}, closed_form lda" for steps in ([], [1])]
+    assert texts_of(runs) == [*lda, "closed_form ncm"]
 
 
 # Which head each row left: in every table, and in every form that it is written in.

@@ -198,12 +198,8 @@ def test_pairs_of_methods_stay_in_one_panel():
 def test_nothing_to_draw_is_no_picture(tmp_path):
     """Unevaluated rounds, and clients that send nothing."""
     results = made([{"x": 0.5}], 1)
-    silent = replace(
-        results,
-        round0=None,
-        rounds=[replace(results.rounds[0], bytes_up=0, bytes_down=0)],
-    )
-    write(tmp_path / "1", silent)
+    silent = replace(results.rounds[0], bytes_up=0, bytes_down=0)
+    write(tmp_path / "1", replace(results, round0=None, rounds=[silent]))
     names = [picture.name for picture in figures(Comparison.of(tmp_path))]
     assert names == ["convergence"]
 

@@ -139,16 +139,12 @@ AWKWARD = (
 def sets(tmp_path):
     """A study over two data sets, one of them at two values of alpha."""
     points = [("digits", "0.5"), ("digits", "2"), ("photos", "1")]
-    study = Study(
-        "sets",
-        "Two sets",
-        [
-            Axis("method", ["FedAvg", "mine"]),
-            Axis("data", ["photos", "digits"]),
-            Axis("alpha", ["1", "0.5", "2"]),
-        ],
-        [1, 2],
-    )
+    axes = [
+        Axis("method", ["FedAvg", "mine"]),
+        Axis("data", ["photos", "digits"]),
+        Axis("alpha", ["1", "0.5", "2"]),
+    ]
+    study = Study("sets", "Two sets", axes, [1, 2])
     for place, (data, alpha) in enumerate(points):
         for method in ("FedAvg", "mine"):
             labels = {"method": method, "data": data, "alpha": alpha}
@@ -173,10 +169,9 @@ def awkward(tmp_path):
         for number, name in enumerate((AWKWARD, "plain", "*star", "[]")):
             config = {"data": {"type": AWKWARD}, "name": name}
             domains = (f"{AWKWARD} 1", "[x]")
-            results = made(
-                noisy(0.5 + number / 10, seed, domains=domains), seed, config
-            )
-            write(tmp_path / "runs" / str(number) / str(seed), results)
+            scores = noisy(0.5 + number / 10, seed, domains=domains)
+            folder = tmp_path / "runs" / str(number) / str(seed)
+            write(folder, made(scores, seed, config))
     return Comparison.of(tmp_path / "runs")
 
 
