@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from by_bytes import Federation, held, make_client_data, make_rows
 
 from federatedscope_ggeur.data import Embeddings
@@ -46,23 +45,6 @@ def _changed(reply, carrier, **changes):
     schema = carrier.coordinator.server.schema
     update = ClientUpdate.from_bytes(reply[0], schema, "a client")
     return (replace(update, **changes).to_bytes(),)
-
-
-def nan_weights(reply, carrier):
-    size = carrier.coordinator.server.schema.num_parameters
-    return _changed(reply, carrier, params=torch.full((size,), torch.nan))
-
-
-def too_few_weights(reply, carrier):
-    return _changed(reply, carrier, params=torch.ones(3))
-
-
-def tensors_unasked(reply, carrier):
-    return _changed(reply, carrier, upload={"c": torch.ones(3)})
-
-
-def of_another_client(reply, carrier):
-    return _changed(reply, carrier, client=1)
 
 
 def of_another_round(reply, carrier):

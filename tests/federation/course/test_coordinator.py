@@ -23,10 +23,6 @@ REFUSED = {
     faults.garbage: "header",
     faults.nothing: "parts",
     faults.twice: "parts",
-    faults.nan_weights: "params",
-    faults.too_few_weights: "params",
-    faults.tensors_unasked: "upload",
-    faults.of_another_client: "client",
     faults.of_another_round: "round",
 }
 

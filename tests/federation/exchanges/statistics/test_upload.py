@@ -129,6 +129,10 @@ def test_means_alone_travel_whole(exact):
     assert torch.equal(after.statistics.counts, before.statistics.counts)
 
 
+def test_a_scatter_travels_as_the_smaller_of_factor_and_triangle():
+    assert opened(PLAIN)._tensors["ranks"].tolist() == [-1, 2, 0, -1]
+
+
 @pytest.mark.parametrize("forms", [(EXACT, PLAIN, SUMMED, *PACKED[:3]), PACKED[3:]])
 def test_the_less_is_sent_the_fewer_bytes(forms):
     held = statistics([220] * CLASSES, dim=200)
@@ -252,10 +256,10 @@ def test_packed_numbers_that_unpack_to_another_size_are_refused():
         assert f"unpack to {whole} numbers" in str(error)
 
 
-@pytest.mark.parametrize("form", PACKED)
+@pytest.mark.parametrize("form", ALL)
 def test_no_samples_arrive_as_no_samples(form):
-    after = arrive(upload(statistics([0] * CLASSES), form).to_bytes(), form)
-    assert after.statistics.classes == []
+    found = arrive(upload(statistics([0] * CLASSES), form).to_bytes(), form).statistics
+    assert (found.classes, found.num_classes, found.dim) == ([], CLASSES, DIM)
 
 
 @pytest.mark.parametrize("content", ["class", "pooled", "means"])
