@@ -12,7 +12,7 @@ from carrier import _changed, carrier
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     Directions,
@@ -268,12 +268,8 @@ def far_client(spoilt):
     return spoilt(lambda rows: 100 * rows)
 
 
-def finished(cfg) -> Results:
-    return Run(cfg).follow(lambda record: None)
-
-
 def test_what_warn_finds_is_in_the_results_and_below_the_table(far_client, tmp_path):
-    results = finished(far_client())
+    results = run(far_client())
     (found,) = results.screening.findings
     assert (found.client, found.about) == (3, "statistics")
     assert "the mean of its class" in found.problem
@@ -286,14 +282,14 @@ def test_what_warn_finds_is_in_the_results_and_below_the_table(far_client, tmp_p
 
 @pytest.mark.parametrize("by", [6, 0])
 def test_columns_in_another_order_are_named_and_honest_clients_are_not(spoilt, by):
-    results = finished(spoilt(lambda rows: np.roll(rows, by, axis=1))())
+    results = run(spoilt(lambda rows: np.roll(rows, by, axis=1))())
     found = {one.client: one.problem for one in results.screening.findings}
     assert list(found) == ([3] if by else [])
     assert not by or "may be of another encoder" in found[3]
 
 
 def test_what_is_found_in_several_rounds_is_said_once(far_client):
-    results = finished(far_client("ggeur.steps", []))
+    results = run(far_client("ggeur.steps", []))
     (found,) = results.screening.findings
     assert (found.client, found.about, found.round, found.rounds) == (3, "update", 1, 2)
     (line,) = screening_lines(results.screening)
@@ -301,7 +297,7 @@ def test_what_is_found_in_several_rounds_is_said_once(far_client):
 
 
 def test_who_is_put_out_is_said_too(far_client):
-    results = finished(far_client("ggeur.screen", "refuse", "ggeur.quorum", 2))
+    results = run(far_client("ggeur.screen", "refuse", "ggeur.quorum", 2))
     (found,) = results.screening.findings
     assert (found.client, found.about, found.refused) == (3, "statistics", True)
     assert "; it was barred" in results_table(results)
@@ -310,13 +306,13 @@ def test_who_is_put_out_is_said_too(far_client):
 @pytest.mark.parametrize("is_far", [False, True])
 def test_nothing_is_said_where_nothing_is_found_or_sought(config, request, is_far):
     load = request.getfixturevalue("far_client") if is_far else config
-    results = finished(load("ggeur.screen", "off" if is_far else "warn"))
+    results = run(load("ggeur.screen", "off" if is_far else "warn"))
     assert results.screening == Screening()
     assert "screening" not in results_table(results)
 
 
 def test_a_run_that_goes_on_has_what_was_found_before(far_client, tmp_path):
     kept = ["federate.save_to", tmp_path / "checkpoint"]
-    finished(far_client(*kept, "federate.total_round_num", 1))
-    restored = finished(far_client("federate.restore_from", tmp_path / "checkpoint"))
-    assert restored.screening == finished(far_client()).screening
+    run(far_client(*kept, "federate.total_round_num", 1))
+    restored = run(far_client("federate.restore_from", tmp_path / "checkpoint"))
+    assert restored.screening == run(far_client()).screening

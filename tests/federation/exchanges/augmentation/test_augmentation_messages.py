@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from outcomes import finished
 
 from federatedscope_ggeur.engines.forecast import forecast, set_up
-from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
@@ -103,14 +104,8 @@ SHARE = ["ggeur.epoch_share", 0.25, "dataloader.batch_size", 8]
 WHOLE = ["dataloader.batch_size", 8]
 
 
-def carried_out(cfg):
-    going = Run(cfg)
-    return going, going.follow(lambda record: None)
-
-
 def clients_of(cfg):
-    going, _ = carried_out(cfg)
-    return going.engine.clients.values()
+    return finished(cfg)[0].engine.clients.values()
 
 
 def test_clients_train_on_less_and_count_as_much(config):
@@ -168,7 +163,7 @@ def test_a_share_of_one_changes_no_bit(config):
 def test_the_forecast_is_of_the_share(config):
     cfg = config(*SHARE, "federate.make_global_eval", True)
     found = forecast(set_up(cfg))
-    going, results = carried_out(cfg)
+    going, results = finished(cfg)
     recipes = {c.number: c.recipe for c in going.engine.clients.values()}
     assert found.rows == {k: recipe.rows for k, recipe in recipes.items()}
     assert found.set_bytes == sum(recipe.nbytes for recipe in recipes.values())
@@ -186,8 +181,7 @@ COMPRESSED = ["ggeur.statistics", "compressed", "ggeur.compressed.rank", 4]
 
 
 def geometry_of(config, *settings):
-    going = Run(config("ggeur.privacy.min_samples", 1, *settings))
-    results = going.follow(lambda record: None)
+    going, results = finished(config("ggeur.privacy.min_samples", 1, *settings))
     augmentation = going.engine.coordinator.find(AugmentationExchange)
     return augmentation.make_geometry(), results, going
 
@@ -227,8 +221,7 @@ def test_a_class_that_nobody_may_tell_of_is_augmented_as_well(config):
     settings = ["ggeur.privacy.min_samples", 4, "ggeur.steps", [1]]
     held, distinct = {}, {}
     for name, also in (("class", []), ("pooled", POOLED)):
-        going = Run(config(*settings, *also))
-        results = going.follow(lambda record: None)
+        going, results = finished(config(*settings, *also))
         recipes = [client.recipe for client in going.engine.clients.values()]
         held[name] = [recipe.rows for recipe in recipes]
         rows = [recipe.draw()[0] for recipe in recipes]

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 from by_bytes import Federation, make_client_data, make_rows
+from changed_rows import changed
 from early_stop_oracle import LARGER_IS_BETTER, stops_at
+from outcomes import finished
 from torch.nn import functional as F
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.engines.run import load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.client_handler import (
@@ -231,12 +233,20 @@ class TestClassesThatNobodySent:
 # What a client tells of its validation rows, and of rows of classes nobody sent.
 
 
-def test_a_client_answers_for_one_head_and_enough_rows_alone():
-    federation = Federation(make_client_data(), min_samples=4).round0()
+@pytest.fixture
+def federation():
+    return Federation(make_client_data(), min_samples=4).round0()
+
+
+@pytest.fixture
+def rows():
+    return Embeddings(*make_rows(40, seed=9), "domain 1")
+
+
+def test_a_client_answers_for_one_head_and_enough_rows_alone(federation, rows):
     server, client = federation.server, federation.clients[1]
     params = server.head_params()
     query = LossQuery((0,), (temperatures(16.0),))
-    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
     side = EvaluationClient(client, {"val": rows})
     answer = side.validation_losses(Broadcast(4, params), query)
     assert answer.rows == len(rows)
@@ -255,10 +265,8 @@ def test_a_client_answers_for_one_head_and_enough_rows_alone():
         assert bool(answer.losses.any()) == bool(told)
 
 
-def test_a_client_tells_rows_apart_for_one_list_of_classes_alone():
-    federation = Federation(make_client_data(), min_samples=4).round0()
+def test_a_client_tells_rows_apart_for_one_list_of_classes_alone(federation, rows):
     client, params = federation.clients[1], federation.server.head_params()
-    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
     side = EvaluationClient(client, {"test": rows})
     asked = Broadcast(4, params, absent=(0,))
     assert Broadcast.from_bytes(asked.to_bytes(), client.schema).absent == (0,)
@@ -273,11 +281,9 @@ def test_a_client_tells_rows_apart_for_one_list_of_classes_alone():
         side.evaluate(Broadcast(6, params, absent=(1,)))
 
 
-def test_a_restart_opens_no_other_list_of_classes():
+def test_a_restart_opens_no_other_list_of_classes(federation, rows):
     """Round 0 is answered again after a restart, also if it named no classes."""
-    federation = Federation(make_client_data(), min_samples=4).round0()
     client, params = federation.clients[1], federation.server.head_params()
-    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
     asked = EVALUATE, (Broadcast(0, params).to_bytes(),)
     for _ in range(2):
         handler = ClientHandler(client, {"test": rows}, DecodedParts())
@@ -299,26 +305,15 @@ VALIDATED = [
 ]  # fmt: skip
 
 
-def finished(cfg, data=None) -> Run:
-    run = Run(cfg, data)
-    run.follow(lambda record: None)
-    return run
-
-
-def with_labels_of_test_rows_permuted(data):
+def permuted(data):
     """`data` as far as training and validation go; every client's test labels mixed."""
     generator = torch.Generator().manual_seed(5)
 
     def mixed(rows: Embeddings) -> Embeddings:
         order = torch.randperm(len(rows), generator=generator)
-        return Embeddings(rows.features, rows.labels[order], rows.domain)
+        return replace(rows, labels=rows.labels[order])
 
-    clients = [replace(client, test=mixed(client.test)) for client in data.clients]
-    pooled = data.pooled and {
-        **data.pooled,
-        "test": {name: mixed(rows) for name, rows in data.pooled["test"].items()},
-    }
-    return replace(data, clients=tuple(clients), pooled=pooled)
+    return changed(data, mixed, ["test"])
 
 
 @pytest.mark.parametrize(
@@ -334,8 +329,7 @@ def with_labels_of_test_rows_permuted(data):
 def test_labels_of_test_rows_choose_nothing(config, settings):
     cfg = config(*VALIDATED, *settings)
     data = load_federated_data(cfg)
-    before = finished(cfg, data).history.results()
-    after = finished(cfg, with_labels_of_test_rows_permuted(data)).history.results()
+    before, after = run(cfg, data), run(cfg, permuted(data))
     assert before.final.avg != after.final.avg
     first, second = before.final.chosen, after.final.chosen
     assert (first.round, first.key, first.value) == (
@@ -347,7 +341,7 @@ def test_labels_of_test_rows_choose_nothing(config, settings):
 
 
 def test_the_chosen_round_is_the_first_of_the_best(config):
-    results = finished(config(*VALIDATED, "train.optimizer.lr", 0.5)).history.results()
+    results = run(config(*VALIDATED, "train.optimizer.lr", 0.5))
     losses = [record.metrics["val_loss"] for record in results.rounds]
     best = results.rounds[int(np.argmin(losses))]
     chosen = results.final.chosen
@@ -360,28 +354,17 @@ def test_validation_rows_are_scored_and_not_trained_on(config):
     """They can be anything: only what they score changes."""
     cfg = config(*VALIDATED)
     data = load_federated_data(cfg)
-    spoilt = replace(
-        data,
-        clients=tuple(
-            replace(c, val=Embeddings(c.val.features * 50, c.val.labels, c.domain))
-            for c in data.clients
-        ),
-    )
-    before, after = finished(cfg, data), finished(cfg, spoilt)
+    spoilt = changed(data, lambda r: replace(r, features=50 * r.features), ["val"])
+    (before, here), (after, there) = finished(cfg, data), finished(cfg, spoilt)
     server = before.engine.server
     assert torch.equal(server.params, after.engine.server.params)
-    one, two = (run.history.rounds[-1].metrics for run in (before, after))
+    one, two = here.rounds[-1].metrics, there.rounds[-1].metrics
     assert one["val_loss"] != two["val_loss"]
     assert one["test_loss"] == two["test_loss"]
-    scores = [
-        evaluate(server.model, server.params, held.val.features, held.val.labels)
-        for held in data.clients
-    ]
-    assert min(score.total for score in scores) > 0
-    rows = sum(score.total for score in scores)
-    for name in ("acc", "avg_loss", "loss"):
-        wanted = sum(s.metrics("val")[f"val_{name}"] * s.total for s in scores) / rows
-        assert one[f"val_{name}"] == pytest.approx(wanted, rel=1e-12)
+    held = [client.val for client in data.clients]
+    scores = [evaluate(server.model, server.params, v.features, v.labels) for v in held]
+    wanted = average_metrics([{"val": score} for score in scores], "weighted_avg")
+    assert {name: one[name] for name in wanted} == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +384,7 @@ def test_a_run_ends_where_the_plain_rule_says(
     common += ["federate.make_global_eval", by_server]
     common += ["early_stop.patience", patience, "early_stop.delta", delta]
     common += ["early_stop.improve_indicator_mode", mode]
-    stopped = finished(config(*common)).history.results()
+    stopped = run(config(*common))
     curve = [record.metrics[key] for record in stopped.rounds]
     larger = LARGER_IS_BETTER[key.partition("_")[2]]
     wanted = stops_at(curve, patience, delta, mode, larger)
@@ -420,10 +403,9 @@ def test_without_rows_fs_s_default_key_finds_nothing_and_a_note_says_so(
     config, settings, why
 ):
     plain = [KEY, "val_loss", "early_stop.patience", 2, "eval.split", ["test"]]
-    run = finished(config(*plain, *settings))
+    going, results = finished(config(*plain, *settings))
     note = f"there is no val_loss ({why}), so early_stop.patience 2 does nothing"
-    assert f"note: {note}" in run.describe()
-    results = run.history.results()
+    assert f"note: {note}" in going.describe()
     assert results.notes[0] == note
     assert (results.final.chosen, results.stopped_early) == (None, None)
 
@@ -435,6 +417,6 @@ def test_test_rows_may_not_stop_a_run(config):
 
 def test_nothing_stops_what_is_not_averaged(config):
     settings = ["early_stop.patience", 1, "train.optimizer.lr", 3.0]
-    run = finished(config(*VALIDATED, *settings, "eval.report", ["raw"]))
-    assert len(run.history.rounds) == 6
-    assert "eval.report holds neither" in run.history.results().notes[0]
+    results = run(config(*VALIDATED, *settings, "eval.report", ["raw"]))
+    assert len(results.rounds) == 6
+    assert "eval.report holds neither" in results.notes[0]
