@@ -27,6 +27,9 @@ REFUSED = {
 }
 
 
+EVERYONE = [1, 2, 3, 4]
+
+
 class TestWithoutFaults:
     def test_the_same_as_the_roles_alone(self):
         options = {"steps": (1, 2), "sample_client_num": 3}
@@ -41,7 +44,7 @@ class TestWithoutFaults:
         windows = [[1, 2], [3, 4]]
         assert carried.asked("statistics") == [("statistics", w) for w in windows]
         assert carried.asked("prepare") == [("prepare", w) for w in windows]
-        assert record.clients == [1, 2, 3, 4]
+        assert record.clients == EVERYONE
 
     def test_all_get_the_one_object_of_geometry_and_broadcast(self):
         carried = carrier(FedMix(0.1))
@@ -154,20 +157,18 @@ class TestAbsence:
             requests.send(replies)
 
     def test_nobody_is_asked_below_the_quorum(self):
-        carried = carrier(quorum=3)
-        carried.round0()
-        for k in (1, 2):
-            carried.membership.leave(k, "power cut")
-        before = len(carried.requests)
-        with pytest.raises(GGEURError, match=r"round 1, .*client 1: power cut; client"):
-            carried.rounds(1)
-        assert len(carried.requests) == before
-        carried = carrier(quorum=1)
-        carried.round0()
-        for k in (1, 2, 3, 4):
-            carried.membership.leave(k, "power cut")
-        with pytest.raises(GGEURError, match="0 of 4 clients are left"):
-            carried.rounds(1)
+        for quorum, gone, said in (
+            (3, [1, 2], r"round 1, .*client 1: power cut; client"),
+            (1, EVERYONE, "0 of 4 clients are left"),
+        ):
+            carried = carrier(quorum=quorum)
+            carried.round0()
+            for k in gone:
+                carried.membership.leave(k, "power cut")
+            before = len(carried.requests)
+            with pytest.raises(GGEURError, match=said):
+                carried.rounds(1)
+            assert len(carried.requests) == before
 
     def test_a_quorum_of_more_than_there_are(self):
         with pytest.raises(GGEURError, match=r"4 of 4 .*needs 5; lower it"):
@@ -251,13 +252,12 @@ class TestComingBack:
         carried.membership.come_back(2)
         start = len(carried.requests)
         record = carried.rounds(2)[0]
-        everyone = [1, 2, 3, 4]
         assert carried.asked(start=start) == [
             ("prepare", [2]),
             ("init_broadcast", [2]),
-            ("train", everyone),
+            ("train", EVERYONE),
         ]
-        assert record.clients == everyone
+        assert record.clients == EVERYONE
         assert torch.equal(own_set(carried, 2), self.before)
         carried.requests = carried.requests[start:]
         assert record.bytes_down == carried.bytes_down(
@@ -271,10 +271,7 @@ class TestComingBack:
         stayed = Federation(make_client_data(SIZES), FedMix(0.1), steps=(1, 2)).round0()
         carried.rounds(2)
         wanted = stayed.fit(2, train_broadcast(twin, 2)).to_bytes()
-        sent = [
-            r for kind, n, k, r in carried.answers if (kind, n, k) == ("train", 2, 2)
-        ]
-        assert sent == [(wanted,)]
+        assert ("train", 2, 2, (wanted,)) in carried.answers
 
     def test_with_other_data_it_is_refused_by_its_weight(self, carried):
         carried.restart(2, rows=3)
@@ -293,14 +290,14 @@ class TestComingBack:
         carried.membership.come_back(2)
         start = len(carried.requests)
         carried.rounds(4)
-        assert carried.asked(start=start) == [("train", [1, 2, 3, 4])]
+        assert carried.asked(start=start) == [("train", EVERYONE)]
 
     def test_one_that_missed_the_statistics_takes_part_later(self):
         carried = carrier(quorum=2)
         carried.faults["statistics", 0, 2] = lost
         assert carried.round0().clients == [1, 3, 4]
         carried.membership.come_back(2)
-        assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
+        assert carried.rounds(1)[0].clients == EVERYONE
         assert carried.asked("statistics") == [
             ("statistics", [1, 2]),
             ("statistics", [3, 4]),
@@ -316,23 +313,29 @@ class TestComingAndGoingAtAnyTime:
         carried.membership.come_back(k)
 
     @pytest.mark.parametrize(
-        "when", [("prepare", 0), ("init_broadcast", 0), ("statistics", 0)]
+        ("kind", "fault", "comes_back", "first"),
+        [
+            ("prepare", None, True, [2, 3, 4]),
+            ("init_broadcast", None, True, [2, 3, 4]),
+            ("statistics", None, True, EVERYONE),
+            ("prepare", lost, True, [2, 3, 4]),
+            ("prepare", None, False, [2, 3, 4]),
+        ],
     )
-    def test_back_during_round_0(self, when):
+    def test_gone_during_round_0_and_back_then_or_later(
+        self, kind, fault, comes_back, first
+    ):
         carried = carrier(FedMix(0.1), quorum=2, window=1)
-        carried.meanwhile[when] = partial(self.returns, carried, 1)
-        carried.round0()
-        carried.meanwhile.clear()
-        assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
-
-    def test_back_during_round_0_without_its_answer(self):
-        carried = carrier(quorum=2, window=1)
-        carried.faults["prepare", 0, 1] = lost
-        carried.meanwhile["prepare", 0] = partial(self.returns, carried, 1)
-        assert carried.round0().clients == [2, 3, 4]
+        carried.faults["prepare", 0, 1] = fault
+        leave = partial(carried.membership.leave, 1, "power cut")
+        returns = partial(self.returns, carried, 1)
+        carried.meanwhile[kind, 0] = returns if comes_back else leave
+        assert carried.round0().clients == first
         carried.faults.clear()
         carried.meanwhile.clear()
-        assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
+        if not comes_back:
+            returns()
+        assert carried.rounds(1)[0].clients == EVERYONE
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -377,17 +380,6 @@ class TestComingAndGoingAtAnyTime:
         same = torch.equal(carried.server.params, undisturbed.server.params)
         assert same != proven
 
-    def test_gone_during_round_0_after_its_answer(self):
-        carried = carrier(quorum=2, window=4)
-        carried.meanwhile["prepare", 0] = partial(
-            carried.membership.leave, 2, "power cut"
-        )
-        assert carried.round0().clients == [1, 3, 4]
-        carried.meanwhile.clear()
-        carried.restart(2)
-        carried.membership.come_back(2)
-        assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
-
     def test_back_while_another_is_prepared_again(self):
         carried = carrier(FedMix(0.1), quorum=2)
         carried.round0()
@@ -398,7 +390,7 @@ class TestComingAndGoingAtAnyTime:
         carried.meanwhile["prepare", 0] = partial(carried.membership.come_back, 2)
         assert carried.rounds(1)[0].clients == [1, 3, 4]
         carried.meanwhile.clear()
-        assert carried.rounds(2)[0].clients == [1, 2, 3, 4]
+        assert carried.rounds(2)[0].clients == EVERYONE
 
     def test_back_while_it_is_prepared_again(self):
         carried = carrier(FedMix(0.1), quorum=2)
@@ -418,5 +410,5 @@ class TestComingAndGoingAtAnyTime:
         carried.meanwhile["train", 1] = partial(self.returns, carried, 2)
         assert carried.rounds(1)[0].clients == [1, 3, 4]
         start = len(carried.requests)
-        assert carried.rounds(2)[0].clients == [1, 2, 3, 4]
+        assert carried.rounds(2)[0].clients == EVERYONE
         assert carried.asked(start=start)[0] == ("prepare", [2])
