@@ -197,14 +197,6 @@ def test_a_linear_head_reuses_the_statistics_of_round_0(config):
     assert silent.calibrated.bytes_up == 0
 
 
-def test_it_helps_where_labels_are_skewed(config):
-    settings = ["data.splitter", "lda", "data.splitter_args", [{"alpha": 0.1}]]
-    settings += ["federate.client_num", 9, "ggeur.steps", [], *CCVR]
-    settings += ["ggeur.privacy.min_samples", 1]
-    results = run(config(*settings))
-    assert results.calibrated.avg > results.rounds[-1].avg
-
-
 def test_without_any_statistics_the_trained_head_is_left(config):
     settings = [*CCVR, "ggeur.steps", [], "ggeur.privacy.min_samples", 10000]
     following = Run(config(*settings))
