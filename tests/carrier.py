@@ -157,3 +157,10 @@ def carrier(method=None, quorum=None, sizes=SIZES, window=2, plan=None, **option
     options.setdefault("steps", (1, 2))
     federation = Federation(make_client_data(sizes), method, **options)
     return Carrier(federation, quorum, window, **(plan or {}))
+
+
+def after_round_0(*given, **options):
+    """As `carrier`, when round 0 is over."""
+    carried = carrier(*given, **options)
+    carried.round0()
+    return carried

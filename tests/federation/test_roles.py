@@ -11,16 +11,12 @@ from by_bytes import (
     Federation,
     make_client_data,
     make_rows,
-    train_of,
 )
 
-from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation import OptimizerSettings, Score, TrainingSettings
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
 from federatedscope_ggeur.federation.exchanges.training.fit import training_sets
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.geometry import PerAnchorSizes
 from federatedscope_ggeur.methods import FedAvg, LocalHooks
@@ -105,28 +101,6 @@ def test_training_that_diverges_says_who_when_and_what_to_change():
         federation.train(1)
 
 
-def test_clients_score_what_was_broadcast_as_the_server_does():
-    federation = Federation(make_client_data((20, 30)))
-    federation.run(1)
-    features, labels = make_rows(100, seed=99)
-    broadcast = federation.send(federation.broadcast(1))
-    rows = Embeddings(features, labels, "somewhere")
-    report = federation.send(federation.score(2, broadcast, {"val": rows}), "client 2")
-    score = federation.evaluation.score_rows(features, labels)
-    assert (report.client, report.round_number) == (2, 1)
-    assert report.scores == {"val": score}
-
-
-def test_updates_do_not_alias_what_the_client_trains_next():
-    federation = Federation(make_client_data((20,))).round0()
-    client = federation.clients[1]
-    first = train_of(client, federation.broadcast(1))
-    assert isinstance(first, ClientUpdate)
-    copy = first.params.clone()
-    train_of(client, federation.broadcast(2))
-    assert torch.equal(first.params, copy)
-
-
 class KeepsRows(FedAvg):
     """A method whose client state is made of the rows it was trained on."""
 
@@ -156,20 +130,6 @@ def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
     assert "drop_last" in caplog.text
     with pytest.raises(GGEURError, match="no client has any rows to train on"):
         federation.augmentation.start()
-
-
-def test_scores_are_added_up_by_domain():
-    federation = Federation(make_client_data())
-    server = federation.server
-    reports = [
-        ScoreReport(k, 3, {"test": Score(k, 2 * k, 0.5)}) for k in server.client_domains
-    ]
-    scores = federation.aggregate_scores(3, reversed(reports))
-    assert scores.keys() == set(server.client_domains.values())
-    for domain, score in scores.items():
-        members = [k for k, found in server.client_domains.items() if found == domain]
-        assert score.correct == sum(members)
-        assert score.total == 2 * sum(members)
 
 
 def test_rounds_are_scored_every_so_often_and_at_the_end():

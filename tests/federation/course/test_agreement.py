@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from carrier import carrier, garbage, late
+from carrier import after_round_0, garbage, late
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.membership import Membership
@@ -213,8 +213,7 @@ def test_what_the_run_has_used_binds_who_comes_next(honest, problem, used, prove
 
 
 def test_a_client_that_is_always_late_costs_two_deadlines():
-    carried = carrier(quorum=2)
-    carried.round0()
+    carried = after_round_0(quorum=2)
     for number in range(1, 10):
         carried.faults["train", number, 2] = late
         carried.faults["evaluate", number, 2] = late
@@ -233,8 +232,7 @@ def test_a_client_that_is_always_late_costs_two_deadlines():
 
 
 def test_one_that_is_refused_again_and_again_is_put_out():
-    carried = carrier(quorum=2)
-    carried.round0()
+    carried = after_round_0(quorum=2)
     for number in range(1, 6):
         carried.faults["train", number, 2] = garbage
         carried.rounds(number)

@@ -7,7 +7,7 @@ import carrier as faults
 import pytest
 import torch
 from by_bytes import Federation, make_client_data, make_rows
-from carrier import SIZES, carrier, garbage, late, lost
+from carrier import SIZES, after_round_0, carrier, garbage, late, lost
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
@@ -47,8 +47,7 @@ class TestWithoutFaults:
         assert record.clients == EVERYONE
 
     def test_all_get_the_one_object_of_geometry_and_broadcast(self):
-        carried = carrier(FedMix(0.1))
-        carried.round0()
+        carried = after_round_0(FedMix(0.1))
         carried.rounds(1)
         for kind in ("prepare", "init_broadcast", "train"):
             requests = [r for r in carried.requests if r.kind.name == kind]
@@ -79,8 +78,7 @@ class TestWithoutFaults:
     def test_the_server_scores_its_own_test_sets(self):
         test = Embeddings(*make_rows(40, seed=9), "elsewhere")
         plan = {"server_evaluates": True, "tests": {"elsewhere": test}}
-        carried = carrier(plan=plan)
-        carried.round0()
+        carried = after_round_0(plan=plan)
         record = carried.rounds(3)[0]
         server = carried.server
         score = evaluate(server.model, server.params, test.features, test.labels)
@@ -92,8 +90,7 @@ class TestRefusedAnswers:
 
     @pytest.mark.parametrize(("fault", "field"), REFUSED.items())
     def test_a_small_quorum_goes_on_with_the_others(self, fault, field):
-        carried = carrier(quorum=3)
-        carried.round0()
+        carried = after_round_0(quorum=3)
         carried.faults["train", 1, 2] = fault
         twin = deepcopy(carried.coordinator)
         record = carried.rounds(1)[0]
@@ -111,8 +108,7 @@ class TestRefusedAnswers:
         assert carried.membership.absent == {2: reason}
 
     def test_the_default_quorum_ends_the_run(self):
-        carried = carrier()
-        carried.round0()
+        carried = after_round_0()
         carried.faults["train", 1, 2] = garbage
         message = r"round 1, train: 3 of 4 .*quorum.* client 2: .*field 'header"
         with pytest.raises(GGEURError, match=message) as caught:
@@ -148,8 +144,7 @@ class TestAbsence:
         assert carried.dismissed == []
 
     def test_a_reply_that_the_carrier_forgot_is_none(self):
-        carried = carrier(quorum=1)
-        carried.round0()
+        carried = after_round_0(quorum=1)
         requests = carried.coordinator.round(1)
         replies = dict.fromkeys(next(requests).parts, (b"",))
         del replies[4]
@@ -161,8 +156,7 @@ class TestAbsence:
             (3, [1, 2], r"round 1, .*client 1: power cut; client"),
             (1, EVERYONE, "0 of 4 clients are left"),
         ):
-            carried = carrier(quorum=quorum)
-            carried.round0()
+            carried = after_round_0(quorum=quorum)
             for k in gone:
                 carried.membership.leave(k, "power cut")
             before = len(carried.requests)
@@ -175,16 +169,14 @@ class TestAbsence:
             carrier(quorum=5).round0()
 
     def test_draws_are_among_those_present(self):
-        carried = carrier(sizes=(9,) * 6, quorum=1, sample_client_num=3)
-        carried.round0()
+        carried = after_round_0(sizes=(9,) * 6, quorum=1, sample_client_num=3)
         carried.membership.leave(2, "power cut")
         drawn = [record.clients for record in carried.rounds(*range(1, 9))]
         assert all(len(clients) == 3 and 2 not in clients for clients in drawn)
         assert drawn == [carried.training.sample(n, {2}) for n in range(1, 9)]
 
     def test_a_round_that_loses_all_it_drew_leaves_the_head_as_it_was(self, caplog):
-        carried = carrier(sizes=(9,) * 5, quorum=2, sample_client_num=2)
-        carried.round0()
+        carried = after_round_0(sizes=(9,) * 5, quorum=2, sample_client_num=2)
         drawn = carried.training.sample(1)
         for k in drawn:
             carried.faults["train", 1, k] = lost
@@ -199,8 +191,7 @@ class TestAbsence:
         assert not torch.equal(carried.server.params, before)
 
     def test_an_absent_client_s_test_rows_are_not_scored(self):
-        carried = carrier(quorum=1)
-        carried.round0()
+        carried = after_round_0(quorum=1)
         carried.faults["evaluate", 3, 2] = lost
         record = carried.rounds(3)[0]
         held = {name: value is not None for name, value in record.accuracy.items()}
@@ -210,8 +201,7 @@ class TestAbsence:
 
 
 def test_unseen_clients_alone_do_not_go_on():
-    carried = carrier(quorum=1, unseen=2, plan={"server_evaluates": True})
-    carried.round0()
+    carried = after_round_0(quorum=1, unseen=2, plan={"server_evaluates": True})
     for k in carried.server.participants:
         carried.faults["train", 1, k] = lost
     with pytest.raises(
@@ -233,8 +223,7 @@ class TestComingBack:
     @pytest.fixture
     def carried(self):
         """Client 2 is lost in round 1."""
-        carried = carrier(FedMix(0.1), quorum=2)
-        carried.round0()
+        carried = after_round_0(FedMix(0.1), quorum=2)
         self.before = own_set(carried, 2)
         carried.faults["train", 1, 2] = lost
         carried.rounds(1)
@@ -282,8 +271,7 @@ class TestComingBack:
         assert [client for client, _ in carried.dismissed] == [2]
 
     def test_a_late_one_keeps_what_it_was_sent(self):
-        carried = carrier(FedMix(0.1), quorum=2)
-        carried.round0()
+        carried = after_round_0(FedMix(0.1), quorum=2)
         carried.faults["train", 1, 2] = late
         carried.rounds(1, 2)
         assert carried.membership.absent == {2: "no answer within 5 s"}
@@ -381,8 +369,7 @@ class TestComingAndGoingAtAnyTime:
         assert same != proven
 
     def test_back_while_another_is_prepared_again(self):
-        carried = carrier(FedMix(0.1), quorum=2)
-        carried.round0()
+        carried = after_round_0(FedMix(0.1), quorum=2)
         for k in (1, 2):
             carried.membership.leave(k, "connection lost")
             carried.restart(k)
@@ -393,8 +380,7 @@ class TestComingAndGoingAtAnyTime:
         assert carried.rounds(2)[0].clients == EVERYONE
 
     def test_back_while_it_is_prepared_again(self):
-        carried = carrier(FedMix(0.1), quorum=2)
-        carried.round0()
+        carried = after_round_0(FedMix(0.1), quorum=2)
         for k in (1, 2):
             self.returns(carried, k)
         carried.faults["prepare", 0, 1] = lost
@@ -404,8 +390,7 @@ class TestComingAndGoingAtAnyTime:
         assert carried.asked("init_broadcast", start=start) == [("init_broadcast", [2])]
 
     def test_back_before_the_others_have_answered(self):
-        carried = carrier(quorum=4)
-        carried.round0()
+        carried = after_round_0(quorum=4)
         carried.faults["train", 1, 2] = lost
         carried.meanwhile["train", 1] = partial(self.returns, carried, 2)
         assert carried.rounds(1)[0].clients == [1, 3, 4]

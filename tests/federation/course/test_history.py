@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from by_bytes import SGD, make_rows
-from carrier import carrier, lost
+from carrier import after_round_0, carrier, lost
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,8 +205,7 @@ def test_without_statistics_clients_tell_of_all_their_rows():
 
 @pytest.mark.parametrize("steps", [(), (1, 2)])
 def test_a_client_that_comes_back_gets_the_space_again(steps):
-    carried = carrier(steps=steps, space="standard", quorum=3)
-    carried.round0()
+    carried = after_round_0(steps=steps, space="standard", quorum=3)
     carried.faults["train", 1, 2] = lost
     carried.rounds(1)
     carried.restart(2)
