@@ -411,10 +411,8 @@ def test_clients_with_two_rows_each_are_told_what_to_do(method):
     rows, labels, two_each = X[:60], y[:60], np.arange(60) // 2
     with pytest.raises(StatisticsError, match="no client has 5 rows of any") as error:
         FederatedClassifier(method).fit(rows, labels, clients=two_each)
-    said = str(error.value)
-    assert "FederatedClassifier(method='fedavg')" in said
-    assert "settings={'ggeur.privacy.min_samples': 1}" in said
-    assert "closed_form" not in said
+    assert "settings={'ggeur.privacy.min_samples': 1}" in str(error.value)
+    assert "closed_form" not in str(error.value)
     lower = {"ggeur.privacy.min_samples": 1}
     made = FederatedClassifier(method, lower).fit(rows, labels, clients=two_each)
     assert made.score(rows, labels) > 0.9

@@ -154,17 +154,13 @@ class TestSampling:
         )
         return [federation.training.sample(number) for number in range(1, rounds + 1)]
 
-    @pytest.mark.parametrize("wanted", [1, 4, 8])
+    @pytest.mark.parametrize("wanted", [1, 4, 8, 9, 20])
     def test_as_many_as_wanted_ascending_and_distinct(self, wanted):
         for drawn in self.drawn(wanted):
-            assert len(drawn) == wanted
+            assert len(drawn) == min(wanted, 9)
             assert drawn == sorted(set(drawn))
             assert set(drawn) <= set(range(1, 10))
             assert all(type(number) is int for number in drawn)
-
-    @pytest.mark.parametrize("wanted", [9, 20])
-    def test_everyone_where_as_many_are_wanted(self, wanted):
-        assert self.drawn(wanted) == 20 * [list(range(1, 10))]
 
     def test_depends_on_seed_and_round_alone(self):
         assert self.drawn(4) == self.drawn(4)
@@ -212,13 +208,13 @@ def prototypes_by_hand(data, client, kind, min_samples=1):
     sources = [domain if kind == "domain" else k for k, (domain, *_) in data.items()]
     for source in dict.fromkeys(sources):
         for c in range(CLASSES):
-            rows = []
-            for k, (domain, features, labels) in data.items():
-                of_class = features[labels == c]
-                belongs = source == (domain if kind == "domain" else k)
-                if source != own and belongs and len(of_class) >= min_samples:
-                    rows.append(of_class.double())
-            if rows:
+            rows = [
+                features[labels == c].double()
+                for k, (domain, features, labels) in data.items()
+                if source == (domain if kind == "domain" else k)
+                and (labels == c).sum() >= min_samples
+            ]
+            if rows and source != own:
                 means[source, c] = torch.cat(rows).mean(dim=0)
     return means
 

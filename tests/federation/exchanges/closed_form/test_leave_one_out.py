@@ -171,9 +171,8 @@ def test_weights_of_components_arrive_to_the_bit():
     ],
 )
 def test_weighted_hits_lie_within_the_weight_of_the_rows(hits, weight, field):
-    sent = HitCounts(1, 9, torch.tensor(hits), 0, 4, 0, weight)
-    if sent.hits.is_floating_point():
-        sent = replace(sent, hits=sent.hits.double())
+    kind = torch.float64 if isinstance(hits[0], float) else torch.int64
+    sent = HitCounts(1, 9, torch.tensor(hits, dtype=kind), 0, 4, 0, weight)
     if not field:
         found = HitCounts.from_bytes(sent.to_bytes(), WEIGHTED, "client 1")
         assert torch.equal(found.hits, sent.hits)

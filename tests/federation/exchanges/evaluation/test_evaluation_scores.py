@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.engines.run import load_federated_data, run
-from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
@@ -59,9 +59,7 @@ def test_equals_a_plain_count(model):
     score = evaluate(model, params, features, labels)
     logits = model.at(params)(features)
     assert score.total == 200
-    assert score.correct == sum(
-        int(row.argmax()) == int(label) for row, label in zip(logits, labels)
-    )
+    assert score.correct == int((logits.argmax(dim=1) == labels).sum())
     mean_loss = F.cross_entropy(logits, labels).item()
     assert score.loss_sum / score.total == pytest.approx(mean_loss, rel=1e-5)
     assert score.accuracy == score.correct / 200
@@ -98,39 +96,36 @@ def test_a_loss_beyond_numbers_is_an_error_that_says_what_to_do(model):
         evaluate(model, params, *made_rows(5))
 
 
-class TestMetrics:
-    def test_have_federatedscopes_names_and_meanings(self):
-        assert Score(3, 4, 2.0).metrics("val") == {
-            "val_acc": 0.75,
-            "val_correct": 3,
-            "val_loss": 2.0,
-            "val_avg_loss": 0.5,
-            "val_total": 4,
-        }
+def test_metrics_have_federatedscopes_names_and_meanings():
+    assert Score(3, 4, 2.0).metrics("val") == {
+        "val_acc": 0.75,
+        "val_correct": 3,
+        "val_loss": 2.0,
+        "val_avg_loss": 0.5,
+        "val_total": 4,
+    }
 
-    def test_weighted_are_averages_by_rows_but_for_counts(self):
-        found = average_metrics(
-            [{"val": Score(1, 1, 0.5)}, {"val": Score(1, 3, 2.5)}], "weighted_avg"
-        )
-        assert found == {
-            "val_acc": pytest.approx((1 * 1 + 1 / 3 * 3) / 4),
-            "val_correct": 1.0,
-            "val_loss": pytest.approx((0.5 * 1 + 2.5 * 3) / 4),
-            "val_avg_loss": pytest.approx((0.5 * 1 + 2.5 / 3 * 3) / 4),
-            "val_total": 2.0,
-        }
 
-    def test_plain_averages_count_every_client_once(self):
-        found = average_metrics(
-            [{"val": Score(1, 1, 0.5)}, {"val": Score(0, 3, 2.5)}], "avg"
-        )
-        assert (found["val_acc"], found["val_loss"]) == (0.5, 1.5)
+BOTH = [{"val": Score(1, 1, 0.5)}, {"val": Score(1, 3, 2.5)}]
+#: A client without rows of a split does not count.
+APART = [{"val": Score(), "test": Score(1, 2, 1.0)}, {"val": Score(1, 1, 0.1)}]
 
-    def test_a_client_without_rows_of_a_split_does_not_count(self):
-        scores = [{"val": Score(), "test": Score(1, 2, 1.0)}, {"val": Score(1, 1, 0.1)}]
-        found = average_metrics(scores, "avg")
-        assert (found["val_acc"], found["test_acc"]) == (1.0, 0.5)
-        assert average_metrics([{"val": Score()}], "avg") == {}
+
+@pytest.mark.parametrize(
+    ("scores", "how", "wanted"),
+    [
+        (BOTH, "weighted_avg", {"acc": 2 / 4, "loss": 2.0, "avg_loss": 3 / 4}),
+        (BOTH, "weighted_avg", {"correct": 1.0, "total": 2.0}),
+        (BOTH, "avg", {"acc": 2 / 3, "loss": 1.5}),
+        (APART, "avg", {"acc": 1.0, "total": 1.0}),
+        ([{"val": Score()}], "avg", {}),
+    ],
+)
+def test_averages_over_clients(scores, how, wanted):
+    found = average_metrics(scores, how)
+    assert bool(found) == bool(wanted)
+    for name, value in wanted.items():
+        assert found[f"val_{name}"] == pytest.approx(value)
 
 
 def made(n, size=3.0, seed=0):
@@ -408,11 +403,6 @@ def test_without_rows_fs_s_default_key_finds_nothing_and_a_note_says_so(
     assert f"note: {note}" in going.describe()
     assert results.notes[0] == note
     assert (results.final.chosen, results.stopped_early) == (None, None)
-
-
-def test_test_rows_may_not_stop_a_run(config):
-    with pytest.raises(ConfigError, match=r"early_stop\.patience: must be 0 with"):
-        config(*VALIDATED, KEY, "test_loss", "early_stop.patience", 1)
 
 
 def test_nothing_stops_what_is_not_averaged(config):
