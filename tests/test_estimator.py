@@ -17,7 +17,7 @@ import torch
 from own_process import python
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -224,10 +224,6 @@ def test_a_grid_goes_over_single_settings():
         {"settings__ggeur.lda.shrinkage": [0.1, 0.9]},
         cv=2,
     ).fit(X[:200], y[:200])
-    strengths = [
-        one["settings__ggeur.lda.shrinkage"] for one in search.cv_results_["params"]
-    ]
-    assert strengths == [0.1, 0.9]
     assert len(set(search.cv_results_["mean_test_score"])) == 2
     with pytest.raises(ValueError, match="nonsense"):
         FederatedClassifier().set_params(nonsense=1)
@@ -377,17 +373,6 @@ def test_clients_reach_it_in_a_pipeline(routed):
         made.fit(X, y, **{f"{step}clients": SITE, f"{step}domains": CAMERA})
     assert len(made[-1].clients_) == 6
     assert made.score(X, y) > 0.9
-
-
-@pytest.mark.slow
-def test_clients_reach_it_in_cross_validation():
-    with sklearn.config_context(enable_metadata_routing=True):
-        scores = cross_val_score(
-            FederatedClassifier("lda"), X, y, cv=LeaveOneGroupOut(),
-            params={"clients": SITE, "groups": SITE},
-        )  # fmt: skip
-    assert len(scores) == 3
-    assert scores.min() > 0.8
 
 
 @pytest.mark.slow

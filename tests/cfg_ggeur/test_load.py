@@ -184,7 +184,7 @@ def test_optimizer_settings_take_any_number(rewritten):
     [
         (
             "",
-            ["federate.total_round_num=1", "a", "b"],
+            ["federate.total_round_num=1", "a"],
             "total_round_num=1.*without '='",
         ),
         ("", ["federate.client_num"], r"federate\.client_num.*no value"),

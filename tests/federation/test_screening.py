@@ -39,25 +39,6 @@ from federatedscope_ggeur.reporting import (
 )
 
 
-class AllScreens:
-    """What the exchanges compare, before one `Screen`."""
-
-    def __init__(self, mode):
-        self.screen, self.lengths = Screen(mode), Lengths()
-
-    def statistics(self, uploads):
-        return self.screen.refused("statistics", self.lengths.findings(uploads))
-
-    def updates(self, updates, params):
-        return self.screen.refused("update", update_findings(updates, params))
-
-    def weights(self, weights):
-        return self.screen.refused("weight", beyond(weights, ROWS, "its weight"))
-
-    def declared(self, rows):
-        return self.screen.refused("declared", declared_findings(rows))
-
-
 def upload(k, scale=1.0, shift=0.0) -> StatisticsUpload:
     features, labels = make_rows(30, seed=k)
     held = Statistics.from_embeddings(features * scale + shift, labels, CLASSES)
@@ -73,14 +54,12 @@ def update(k, length=1.0) -> ClientUpdate:
     return ClientUpdate(k, 1, params, 5)
 
 
-def test_honest_clients_are_not_named(caplog):
-    screen = AllScreens("refuse")
-    assert screen.statistics([upload(k, 1.0 + k / 4) for k in range(1, 9)]) == {}
-    assert screen.updates([update(k, float(k)) for k in range(1, 9)], START) == {}
-    assert screen.weights({k: 10.0 * k for k in range(9)}) == {}
+def test_honest_clients_are_not_named():
+    assert Lengths().findings([upload(k, 1.0 + k / 4) for k in range(1, 9)]) == {}
+    assert update_findings([update(k, float(k)) for k in range(1, 9)], START) == {}
+    assert beyond({k: 10.0 * k for k in range(9)}, ROWS, "its weight") == {}
     rows = {k: Declared(10 * k, 0, k, 2.0 ** (k % 3)) for k in range(1, 9)}
-    assert screen.declared(rows) == {}
-    assert not caplog.records
+    assert declared_findings(rows) == {}
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
@@ -104,10 +83,9 @@ def test_columns_in_another_order_agree_with_nobody(scale):
 
 
 def test_two_clients_tell_nothing():
-    screen = AllScreens("refuse")
-    assert screen.statistics([upload(1), upload(2, 1e9)]) == {}
-    assert screen.updates([update(1), update(2, 1e9)], START) == {}
-    assert screen.weights({1: 1.0, 2: 1e9}) == {}
+    assert Lengths().findings([upload(1), upload(2, 1e9)]) == {}
+    assert update_findings([update(1), update(2, 1e9)], START) == {}
+    assert beyond({1: 1.0, 2: 1e9}, ROWS, "its weight") == {}
 
 
 @pytest.mark.parametrize(
@@ -118,17 +96,17 @@ def test_two_clients_tell_nothing():
     ],
 )
 def test_statistics_far_from_the_others_are_found(liar, what):
-    found = AllScreens("refuse").statistics([upload(1), upload(2), liar, upload(3)])
+    found = Lengths().findings([upload(1), upload(2), liar, upload(3)])
     assert list(found) == [9]
     assert what in found[9]
 
 
 def test_statistics_are_compared_with_those_of_windows_before():
-    screen = AllScreens("refuse")
-    assert screen.statistics([upload(1)]) == screen.statistics([upload(2)]) == {}
-    assert list(screen.statistics([upload(9, shift=1e3)])) == [9]
+    lengths = Lengths()
+    assert lengths.findings([upload(1)]) == lengths.findings([upload(2)]) == {}
+    assert list(lengths.findings([upload(9, shift=1e3)])) == [9]
     # What was put out is no measure for others.
-    assert list(screen.statistics([upload(8, shift=1e3)])) == [8]
+    assert list(lengths.findings([upload(8, shift=1e3)])) == [8]
 
 
 @given(st.lists(st.floats(1e-12, 1e29), min_size=3, max_size=6))
@@ -142,36 +120,34 @@ def test_updates_of_all_sizes_are_compared_as_in_float64(lengths):
     assert found == beyond(held, 10.0, "the length of its update")
 
 
-def test_updates_weights_and_declarations(caplog):
-    screen = AllScreens("refuse")
+def test_updates_weights_and_declarations():
     updates = [update(1), update(2, 2.0), update(3, 100.0), update(4, 0.5)]
-    assert screen.updates(updates, START) == {
+    assert update_findings(updates, START) == {
         3: "the length of its update is 100, 1e+02 times the median of the other "
         "clients (1)"
     }
-    assert list(screen.weights({1: 100.0, 2: 100.0, 3: 2.0**40})) == [3]
+    assert list(beyond({1: 100.0, 2: 100.0, 3: 2.0**40}, ROWS, "its weight")) == [3]
     rows = {k: Declared(100, 0, 20, 4.0) for k in (1, 2)}
     for liar in ("train", "val", "test", "norm"):
         honest = {k: replace(d, val=20) for k, d in rows.items()}
-        found = screen.declared({**honest, 3: replace(honest[1], **{liar: 10**9})})
+        found = declared_findings({**honest, 3: replace(honest[1], **{liar: 10**9})})
         assert list(found) == [3]
         assert liar in found[3]
-    assert all("client 3: " in record.getMessage() for record in caplog.records)
 
 
 def test_short_updates_may_differ():
     updates = [update(1, 0.01), update(2, 0.02), update(3, 0.9), update(4, 0.01)]
-    assert list(AllScreens("refuse").updates(updates, torch.zeros(4))) == [3]
+    assert list(update_findings(updates, torch.zeros(4))) == [3]
     start = torch.full((4,), 2.0)
     moved = [replace(u, params=u.params + start) for u in updates]
-    assert AllScreens("refuse").updates(moved, start) == {}
+    assert update_findings(moved, start) == {}
 
 
 def test_warn_says_it_once(caplog):
-    updates = [update(1), update(2), update(3, 1e6)]
-    screen = AllScreens(SCREENS[0])
+    found = update_findings([update(1), update(2), update(3, 1e6)], START)
+    screen = Screen(SCREENS[0])
     for _ in range(5):
-        assert screen.updates(updates, START) == {}
+        assert screen.refused("update", found) == {}
     (record,) = caplog.records
     assert "client 3: the length of its update" in record.getMessage()
     assert "to leave such answers out" in record.getMessage()

@@ -430,11 +430,8 @@ def test_table_of_heads_made_in_one_go(make_results, make_head):
     }
     domains = {"domains": ["clean", "noisy"], "unseen_domains": []}
     lines = results_table(make_results([scores], **heads, **domains)).splitlines()
-    assert lines[0].split("  ")[0] == "accuracy in %"
-    titles = ["closed form lda", "round 1", "mean of last 1", "calibrated ccvr"]
-    assert [lines[0].index(title) for title in titles] == sorted(
-        lines[0].index(title) for title in titles
-    )
+    titles = ["closed form lda", "round 1", "mean of last 1 evaluated"]
+    assert re.split("  +", lines[0]) == ["accuracy in %", *titles, "calibrated ccvr"]
     assert lines[2].split() == ["clean", "40.00", "50.00", "50.00", "60.00"]
     assert lines[5].split() == ["AVG", "30.00", "40.00", "40.00", "50.00"]
     alone = results_table(make_results([], closed_form=heads["closed_form"], **domains))
@@ -532,17 +529,6 @@ def test_metrics_csv_without_rounds_is_its_header(make_results):
 
 
 # Tables.
-
-
-def test_blocks_share_the_widths_of_their_columns():
-    lines = text_table([["", "up"]], [["a round", "7"], ["all", "700 kB"]], ruled=True)
-    assert lines == [
-        "             up",
-        "---------------",
-        "a round       7",
-        "all      700 kB",
-        "---------------",
-    ]
 
 
 def test_the_columns_that_stand_left():

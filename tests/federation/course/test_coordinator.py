@@ -12,12 +12,13 @@ from carrier import SIZES, after_round_0, carrier, garbage, late, lost
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import evaluate
+from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
     train_broadcast,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.methods import FedMix
+from federatedscope_ggeur.methods import FedMix, Local
 
 REFUSED = {
     faults.garbage: "header",
@@ -37,6 +38,12 @@ class TestWithoutFaults:
         carried = carrier(**options)
         carried.run(3)
         assert torch.equal(carried.server.params, alone[-1])
+
+    @pytest.mark.parametrize("by_server", [False, True])
+    def test_clients_leave_their_own_models_where_they_score_them(self, by_server):
+        plan = Plan(2, None, by_server)
+        assert plan.leaves_own(Local()) is not by_server
+        assert not plan.leaves_own(FedMix(0.1))
 
     def test_round_0_asks_in_windows_and_prepares_everyone(self):
         carried = carrier()
@@ -295,6 +302,12 @@ class TestComingBack:
 class TestComingAndGoingAtAnyTime:
     """What engines report while answers are awaited."""
 
+    @pytest.fixture(scope="class")
+    def undisturbed(self):
+        whole = carrier(FedMix(0.1), window=4)
+        whole.run(3)
+        return whole.server.params
+
     def returns(self, carried, k):
         carried.membership.leave(k, "connection lost")
         carried.restart(k)
@@ -329,10 +342,8 @@ class TestComingAndGoingAtAnyTime:
     @pytest.mark.parametrize(
         "when", [("statistics", 0), ("prepare", 0), ("train", 1), ("train", 3)]
     )
-    def test_back_without_its_answer_it_is_asked_once_more(self, when):
+    def test_back_without_its_answer_it_is_asked_once_more(self, when, undisturbed):
         """And the run is the undisturbed one to the bit, at the default quorum."""
-        undisturbed = carrier(FedMix(0.1), window=4)
-        undisturbed.run(3)
         carried = carrier(FedMix(0.1), window=4)
         carried.faults[(*when, 1)] = lost
 
@@ -342,15 +353,13 @@ class TestComingAndGoingAtAnyTime:
 
         carried.meanwhile[when] = back_in_time
         carried.run(3)
-        assert torch.equal(carried.server.params, undisturbed.server.params)
+        assert torch.equal(carried.server.params, undisturbed)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("proven", [False, True])
-    def test_garbage_of_another_who_had_its_number(self, proven):
+    def test_garbage_of_another_who_had_its_number(self, proven, undisturbed):
         """Where numbers prove nothing, what an earlier connection said is not held
         against the one that is there now: it is asked, as if nothing had been said."""
-        undisturbed = carrier(FedMix(0.1), window=4)
-        undisturbed.run(3)
         carried = carrier(FedMix(0.1), quorum=3, window=4)
         members = carried.membership
         members.proven = proven
@@ -365,8 +374,7 @@ class TestComingAndGoingAtAnyTime:
         carried.meanwhile["train", 1] = another_comes
         carried.run(3)
         assert [k for k, _ in carried.dismissed] == ([2] if proven else [])
-        same = torch.equal(carried.server.params, undisturbed.server.params)
-        assert same != proven
+        assert torch.equal(carried.server.params, undisturbed) != proven
 
     def test_back_while_another_is_prepared_again(self):
         carried = after_round_0(FedMix(0.1), quorum=2)

@@ -231,6 +231,14 @@ def test_one_that_was_not_there_for_it_gets_it_when_it_joins():
     assert same(carried.federation.clients[2].space, carried.server.space)
 
 
+def test_who_missed_the_statistics_tells_no_totals():
+    carried = carrier(space="standard", quorum=3)
+    carried.faults["statistics", 0, 2] = lost
+    carried.meanwhile["statistics", 0] = lambda: carried.membership.come_back(2)
+    carried.round0()
+    assert carried.asked("totals") == [("totals", [1]), ("totals", [3, 4])]
+
+
 def back_while_others_train(carried):
     """Client 2 in a new process, too late for the third round's training."""
     carried.faults["train", 3, 2] = lost

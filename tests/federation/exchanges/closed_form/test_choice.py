@@ -295,7 +295,7 @@ class TestLosses:
 
 @pytest.mark.parametrize("compares", [True, False])
 def test_components_are_kept_only_where_something_is_chosen(compares):
-    solver = HeadSolver(CLOSED_FORMS["lda"](shrinkage=0.3), compares, "ab", seed=0)
+    solver = HeadSolver(CLOSED_FORMS["mixture"](), compares, "ab", seed=0)
     assert solver.components() is None
     form = StatisticsForm("class", exact=True)
     for number, domain in enumerate("aba", 1):

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from by_bytes import CLASSES, DIM, make_rows
 from changed_rows import changed
 from every_method import words
 from safetensors.torch import load_file
@@ -232,14 +233,6 @@ def test_a_checkpoint_shows_others_the_model_on_raw_embeddings(config, tmp_path)
 # Tests of exchanges/space/messages.py, too.
 
 
-CLASSES, DIM = 3, 4
-
-
-def make_rows(n, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n, DIM, generator=generator), torch.arange(n) % CLASSES
-
-
 def assert_same(space, other):
     assert space.kind == other.kind
     torch.testing.assert_close(space.centre, other.centre)
@@ -273,7 +266,7 @@ def test_where_nobody_tells_it_stays_raw_and_says_so(caplog):
 
 def test_the_scatter_within_classes_goes_beside_means_alone():
     schema = MessageSchema(CLASSES, DIM, 1, StatisticsForm("means"))
-    squares = torch.tensor([0.1, 0.2, 0, 0], dtype=torch.float64)
+    squares = torch.tensor([0.1, 0.2, 0, 0, 0, 0], dtype=torch.float64)
     upload = TotalsUpload(2, Totals.empty(DIM), 0.1 + 0.2, squares)
     received = TotalsUpload.from_bytes(upload.to_bytes(), schema, "client 2")
     assert received.within == upload.within

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from by_bytes import make_rows
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -286,29 +287,16 @@ def test_a_wrong_weight_is_refused(wrong):
 # The min-count threshold: a class of too few samples leaves no trace.
 
 
-# Class c has SIZES[c] samples.
-CLASS_SIZES = (0, 1, 2, 4, 5)
-THRESHOLD_DIM = 6
-
-
-def make_rows():
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(len(CLASS_SIZES)).repeat_interleave(torch.tensor(CLASS_SIZES))
-    return torch.randn(len(labels), THRESHOLD_DIM, generator=generator), labels
-
-
-def upload_with_threshold(min_samples):
-    statistics = Statistics.from_embeddings(*make_rows(), len(CLASS_SIZES))
-    return StatisticsUpload(1, "art", apply_min_count(statistics, min_samples))
-
-
-@pytest.mark.parametrize("min_samples", [1, 2, 5, 6])
-def test_bytes_are_those_of_a_client_without_the_withheld_classes(min_samples):
-    features, labels = make_rows()
-    held = torch.tensor(CLASS_SIZES)[labels] >= min_samples
-    without = Statistics.from_embeddings(features[held], labels[held], len(CLASS_SIZES))
-    data = upload_with_threshold(min_samples).to_bytes()
-    assert data == StatisticsUpload(1, "art", without).to_bytes()
+@pytest.mark.parametrize("least", [1, 2, 3, 6, 7])
+def test_bytes_are_those_of_a_client_without_the_withheld_classes(least):
+    features, labels = make_rows(12, seed=0)
+    counts = torch.bincount(labels)
+    assert counts.tolist() == [2, 3, 1, 6]
+    held = (counts >= least)[labels]
+    whole = Statistics.from_embeddings(features, labels, 4)
+    without = Statistics.from_embeddings(features[held], labels[held], 4)
+    sent = StatisticsUpload(1, "art", apply_min_count(whole, least))
+    assert sent.to_bytes() == StatisticsUpload(1, "art", without).to_bytes()
 
 
 def allowed_rows(sizes, min_samples, after_statistics):
