@@ -104,9 +104,8 @@ def test_statistics_far_from_the_others_are_found(liar, what):
 def test_statistics_are_compared_with_those_of_windows_before():
     lengths = Lengths()
     assert lengths.findings([upload(1)]) == lengths.findings([upload(2)]) == {}
-    assert list(lengths.findings([upload(9, shift=1e3)])) == [9]
-    # What was put out is no measure for others.
-    assert list(lengths.findings([upload(8, shift=1e3)])) == [8]
+    for k in (9, 8, 7, 6):  # what was put out is no measure for others
+        assert list(lengths.findings([upload(k, shift=1e3)])) == [k]
 
 
 @given(st.lists(st.floats(1e-12, 1e29), min_size=3, max_size=6))

@@ -531,6 +531,11 @@ def test_metrics_csv_without_rounds_is_its_header(make_results):
 # Tables.
 
 
+def test_blocks_share_the_widths_of_their_columns():
+    lines = text_table([["", "up"]], [["a round", "7"], ["all", "700 kB"]])
+    assert lines == ["             up", "a round       7", "all      700 kB"]
+
+
 def test_the_columns_that_stand_left():
     assert text_table([["n", "name"], ["10", "a"]], left=[1]) == [" n  name", "10  a"]
 
