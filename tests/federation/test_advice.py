@@ -145,6 +145,7 @@ def test_a_gpu_that_is_slower_is_told_with_both_times():
     few = gpu_note([9] * 4, 20, 1e5, batched=True)
     assert "use_gpu" in few
     assert few.count(" s") >= 2
+    assert few == gpu_note([9] * 4, 20, 1e5, batched=True, share=1.0)
     paper = {"flops": 4.0 * 64 * 512 * 100, "rounds": 100}
     assert gpu_note([31_250] * 10, batched=True, **paper) == ""
     assert gpu_note([31_250] * 10, batched=False, **paper) == ""

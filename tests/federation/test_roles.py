@@ -7,7 +7,6 @@ import pytest
 import torch
 from by_bytes import (
     CLASSES,
-    DIM,
     Federation,
     make_client_data,
     make_rows,
@@ -176,9 +175,6 @@ class TestSampling:
 # Tests of federation/prototypes.py and federation/global_shapes.py.
 
 
-NOBODY = (torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64))
-
-
 def shared_domains():
     """Five clients in three domains, one without data, unequal and interleaved."""
     domains = {1: "art", 2: "photo", 3: "art", 4: "sketch", 5: "photo"}
@@ -340,7 +336,7 @@ def test_a_start_without_everyone_is_refused():
 
 
 def test_a_start_without_any_data_is_refused():
-    federation = Federation({1: ("a", *NOBODY), 2: ("b", *NOBODY)})
+    federation = Federation(make_client_data((0, 0)))
     with pytest.raises(GGEURError, match="no client has any rows to train on"):
         federation.round0()
 
