@@ -30,7 +30,6 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
-    EVALUATE,
     EvaluationClient,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
@@ -211,10 +210,6 @@ class Federation:
     def training(self):
         return self.find(TrainingExchange)
 
-    @property
-    def evaluation(self):
-        return self.coordinator.evaluation
-
     def send(self, payload, sender="the server"):
         """What the other side gets."""
         return type(payload).from_bytes(payload.to_bytes(), self.schema, sender)
@@ -273,10 +268,6 @@ class Federation:
         drawn = self.sample(number) if drawn is None else drawn
         taken = [self.validated(TRAIN, update, number, drawn) for update in updates]
         self.training.step(number, taken)
-
-    def aggregate_scores(self, number, reports):
-        taken = [self.validated(EVALUATE, report, number) for report in reports]
-        return self.evaluation.by_domain(taken, "test", self.server.client_domains)
 
     def fit(self, k, broadcast):
         """The update of client `k`."""

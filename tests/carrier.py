@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from by_bytes import Federation, held, make_client_data, make_rows
 
 from federatedscope_ggeur.data import Embeddings
@@ -46,23 +45,6 @@ def _changed(reply, carrier, **changes):
     schema = carrier.coordinator.server.schema
     update = ClientUpdate.from_bytes(reply[0], schema, "a client")
     return (replace(update, **changes).to_bytes(),)
-
-
-def nan_weights(reply, carrier):
-    size = carrier.coordinator.server.schema.num_parameters
-    return _changed(reply, carrier, params=torch.full((size,), torch.nan))
-
-
-def too_few_weights(reply, carrier):
-    return _changed(reply, carrier, params=torch.ones(3))
-
-
-def tensors_unasked(reply, carrier):
-    return _changed(reply, carrier, upload={"c": torch.ones(3)})
-
-
-def of_another_client(reply, carrier):
-    return _changed(reply, carrier, client=1)
 
 
 def of_another_round(reply, carrier):
@@ -175,3 +157,10 @@ def carrier(method=None, quorum=None, sizes=SIZES, window=2, plan=None, **option
     options.setdefault("steps", (1, 2))
     federation = Federation(make_client_data(sizes), method, **options)
     return Carrier(federation, quorum, window, **(plan or {}))
+
+
+def after_round_0(*given, **options):
+    """As `carrier`, when round 0 is over."""
+    carried = carrier(*given, **options)
+    carried.round0()
+    return carried

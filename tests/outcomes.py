@@ -1,9 +1,10 @@
-"""All that a run gives, for runs that must give the same to the bit."""
+"""What a run gives: all of it, for runs that must give the same to the bit."""
 
 from __future__ import annotations
 
+from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.reporting import numbers
+from federatedscope_ggeur.reporting import Results, numbers
 
 
 def outcome(cfg, workers=1, order=sorted):
@@ -19,6 +20,12 @@ def outcome(cfg, workers=1, order=sorted):
     given = numbers(results)
     del given["config"]
     return given, going.history.head_bytes(), dict(going.history.own_bytes()), sent
+
+
+def finished(cfg, data: FederatedData | None = None) -> tuple[Run, Results]:
+    """A run that is over, and its results."""
+    going = Run(cfg, data)
+    return going, going.follow(lambda record: None)
 
 
 def backwards(given):

@@ -110,17 +110,12 @@ def test_use_and_method_go_together():
         load(use=False)
 
 
-class TestFederatedScope:
-    @pytest.fixture
-    def cfg(self, federatedscope):
-        cfg = federatedscope.global_cfg.clone()
-        cfg_ggeur.extend_ggeur_cfg(cfg)
-        return cfg
-
-    def test_an_unused_section_survives_being_stripped(self, cfg):
-        cfg.ready_for_run()
-        assert list(cfg.ggeur) == ["use"]
-        cfg.assert_cfg()
+def test_an_unused_section_of_federatedscopes_config_may_be_stripped(federatedscope):
+    cfg = federatedscope.global_cfg.clone()
+    cfg_ggeur.extend_ggeur_cfg(cfg)
+    cfg.ready_for_run()
+    assert list(cfg.ggeur) == ["use"]
+    cfg.assert_cfg()
 
 
 # Which device FederatedScope's `use_gpu` and `device` mean on this machine.
@@ -256,8 +251,6 @@ def test_it_falls_by_steps_of_rounds():
 
 def test_it_falls_as_half_a_cosine():
     """The rates of torch's own schedule, one step a round."""
-    import torch
-
     cosine = ["train.scheduler.type", "CosineAnnealingLR"]
     cfg = scheduled(
         *cosine, *("train.scheduler.T_max", 5, "train.scheduler.eta_min", 0.02)

@@ -44,17 +44,6 @@ def test_settings_of_an_encoder_fall_with_it():
         load_config(file, [*hog, "ggeur.encoder.model", "ViT-B-32"])
 
 
-def test_the_settings_may_be_a_dict():
-    given = {
-        "federate": {"method": "ggeur", "total_round_num": 3},
-        "data.type": "digits_quickstart@ggeur",
-        "ggeur": {"use": True, "steps": [1]},
-    }
-    with pytest.raises(ConfigError, match=r"^wrong settings:") as caught:
-        load_config({**given, "nosuch": {"key": 3}})
-    assert "nosuch.key" in str(caught.value)
-
-
 BY_TEST_ROWS = ["eval.best_res_update_round_wise_key", "test_acc"]
 
 
@@ -71,15 +60,14 @@ def test_a_config_is_taken_as_it_is(path):
 
 
 def test_values_are_cast_as_fs_casts_them(quickstart):
-    cfg = load_config(
-        quickstart,
-        ["train.optimizer.lr", "1", "ggeur.round0_window", "4", "seed", "7.0"],
-    )
+    given = ["train.optimizer.lr", "1", "ggeur.round0_window", "4", "seed", "7.0"]
+    cfg = load_config(quickstart, [*given, "expname", "2024"])
     assert (cfg.train.optimizer.lr, cfg.ggeur.round0_window, cfg.seed) == (1.0, 4.0, 7)
     assert isinstance(cfg.train.optimizer.lr, float)
     assert isinstance(cfg.seed, int)
     # YAML reads 1e-5 as a text, yacs and FS as a number.
     assert cfg.train.optimizer.weight_decay == 1e-5
+    assert cfg.expname == "2024"
 
 
 @pytest.mark.parametrize(
@@ -124,8 +112,6 @@ def test_values_are_cast_as_fs_casts_them(quickstart):
         # What float32 cannot hold, within a value.
         (["train.optimizer.betas", "[0.9, 1e308]"], r"betas: must lie in -1e\+15"),
         (["data.splitter_args", "[{'alpha': 1e308}]"], r"args: must lie in -1e\+15"),
-        (["grad.grad_clip", "1e39"], r"grad\.grad_clip: must lie in -1e\+15"),
-        (["fedopt.optimizer.momentum", "1e308"], r"momentum: must lie in -1e\+15"),
         (["train.scheduler.type", "ExponentialLR"], r"scheduler\.type: must be one of"),
         (["train.scheduler.step_size", "0"], r"step_size: must be a whole number"),
         (["train.scheduler.gamma", "1.5"], r"gamma: must be above 0 and at most 1"),
@@ -193,25 +179,23 @@ def test_optimizer_settings_take_any_number(rewritten):
     assert load_config(path, overrides).train.optimizer.momentum == 0.5
 
 
-def test_a_text_that_looks_like_a_number_stays_a_text(quickstart):
-    assert load_config(quickstart, ["expname", "2024"]).expname == "2024"
-
-
-def test_an_equals_sign_is_pointed_at(quickstart):
-    with pytest.raises(ConfigError, match=r"total_round_num=1.*without '='"):
-        load_config(quickstart, ["federate.total_round_num=1", "outdir", "here"])
-
-
-def test_a_setting_without_a_value_is_named(quickstart):
-    with pytest.raises(ConfigError, match=r"federate\.client_num.*no value"):
-        load_config(quickstart, ["federate.client_num"])
-
-
-def test_what_is_no_config_and_no_settings_is_named(quickstart):
-    with pytest.raises(ConfigError, match=r"a config must be a path, .* got 3"):
-        load_config(3)
-    with pytest.raises(ConfigError, match="must be a dict, or a list of keys"):
-        load_config(quickstart, "federate.total_round_num 2")
+@pytest.mark.parametrize(
+    ("config", "given", "said"),
+    [
+        (
+            "",
+            ["federate.total_round_num=1", "a"],
+            "total_round_num=1.*without '='",
+        ),
+        ("", ["federate.client_num"], r"federate\.client_num.*no value"),
+        (3, [], r"a config must be a path, .* got 3"),
+        ("", "federate.total_round_num 2", "must be a dict, or a list of keys"),
+        ({"nosuch": {"key": 3}}, [], r"^wrong settings:(.|\n)* nosuch\.key"),
+    ],
+)
+def test_what_is_no_config_and_no_settings_is_named(quickstart, config, given, said):
+    with pytest.raises(ConfigError, match=said):
+        load_config(config or quickstart, given)
 
 
 def test_a_bare_config_says_what_must_be_set():

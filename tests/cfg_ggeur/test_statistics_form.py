@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
-from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.exchanges.base import answered_kinds
 from federatedscope_ggeur.federation.exchanges.space import TOTALS, SpaceClient
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
@@ -64,13 +64,6 @@ def test_geometry_is_by_class_unless_pooled(config):
     assert task_of(config, *POOLED).pooled_geometry
 
 
-def test_all_processes_must_have_them_alike(config):
-    agreed = run_settings(config(), 12, 16, 3).agreed
-    shared = ("geometry", "statistics", "compressed.rank", "compressed.energy")
-    for name in (*shared, "compressed.dtype"):
-        assert f"ggeur.{name}" in agreed
-
-
 # Hardening beside the threshold: each key closes its gap, and only where it is set.
 
 
@@ -88,11 +81,6 @@ def test_means_are_rounded_before_they_travel_and_nothing_else_is(config):
 
 def test_the_totals_are_rounded_as_well(config):
     settings = ["ggeur.steps", [], "ggeur.space", "standard"]
-    space = [
-        run(config(*settings, "ggeur.privacy.float32_means", on)).round0.space
-        for on in (False, True)
-    ]
-    assert space[0]["distance"] == pytest.approx(space[1]["distance"], rel=1e-6)
     going = Run(config(*settings, "ggeur.privacy.float32_means", True))
     mean = going.engine.side(1, SpaceClient).totals().totals.mean
     assert torch.equal(mean, mean.float().double())

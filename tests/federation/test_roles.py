@@ -3,33 +3,25 @@
 Tests of federation/memory.py, federation/server.py and federation/settings.py.
 """
 
-from dataclasses import replace
-
 import pytest
 import torch
 from by_bytes import (
     CLASSES,
-    DIM,
-    SGD,
     Federation,
     make_client_data,
     make_rows,
-    train_of,
 )
 
-from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation import OptimizerSettings, Score, TrainingSettings
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
 from federatedscope_ggeur.federation.exchanges.training.fit import training_sets
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.geometry import PerAnchorSizes
 from federatedscope_ggeur.methods import FedAvg, LocalHooks
 from federatedscope_ggeur.models import ModelSettings
 
-DROPOUT = ModelSettings(hidden=8, dropout=0.5)
+MLP = ModelSettings(hidden=8)
 
 
 class TestWeights:
@@ -62,12 +54,9 @@ class TestWeights:
             federation.server.params, self.mean_by(updates, wanted or rows)
         )
 
-    def test_nobody_has_a_say_before_its_set_is_made(self):
-        federation = Federation(make_client_data((10, 40)))
-        assert [c.aggregation_weight for c in federation.clients.values()] == [0, 0]
-
     def test_with_equal_weights_a_client_without_data_still_has_no_say(self):
         federation = Federation(make_client_data((10, 0, 40)), ignore_weight=True)
+        assert [c.aggregation_weight for c in federation.clients.values()] == [0, 0, 0]
         federation.round0()
         updates = federation.train(1)
         federation.step(1, updates)
@@ -76,30 +65,18 @@ class TestWeights:
         )
 
 
-OPTIONS = {
-    "steps": (1, 2),
-    "model": DROPOUT,
-    "sample_client_num": 3,
-    "training": replace(SGD, optimizer=OptimizerSettings("SGD", 0.05)),
-}
+@pytest.mark.parametrize("steps", [(), (1,)])
+def test_clients_of_the_same_rows_draw_differently(steps):
+    rows = make_rows(20, seed=1)
+    twins = {1: ("a", *rows), 2: ("b", *rows)}
+    one, two = Federation(twins, steps=steps).round0().train(1)
+    assert not torch.equal(one.params, two.params)
 
 
-class TestReproducibility:
-    def run(self, **more):
-        data = make_client_data((20, 0, 30, 25))
-        return Federation(data, **{**OPTIONS, **more}).run(3)
-
-    @pytest.mark.parametrize("steps", [(), (1,)])
-    def test_clients_of_the_same_rows_draw_differently(self, steps):
-        rows = make_rows(20, seed=1)
-        twins = {1: ("a", *rows), 2: ("b", *rows)}
-        one, two = Federation(twins, steps=steps).round0().train(1)
-        assert not torch.equal(one.params, two.params)
-
-    def test_first_weights_depend_on_the_seed_alone(self):
-        first = self.run()[0]
-        alone = Federation(make_client_data((9,)), model=DROPOUT).run(0)
-        assert torch.equal(alone[0], first)
+def test_first_weights_depend_on_the_seed_alone():
+    sizes = (20, 0, 30), (9,)
+    one, other = (Federation(make_client_data(s), model=MLP).run(0) for s in sizes)
+    assert torch.equal(one[0], other[0])
 
 
 def test_the_method_sees_updates_in_client_order():
@@ -117,32 +94,10 @@ def test_the_method_sees_updates_in_client_order():
 def test_training_that_diverges_says_who_when_and_what_to_change():
     data = make_client_data((20, 30))
     wild = TrainingSettings(OptimizerSettings("SGD", 1e30), 10, "epoch", 8)
-    federation = Federation(data, training=wild, model=ModelSettings(hidden=8)).round0()
+    federation = Federation(data, training=wild, model=MLP).round0()
     message = r"client 1, round 1: .*diverged.*train\.optimizer\.lr \(now 1e\+30\)"
     with pytest.raises(GGEURError, match=message):
         federation.train(1)
-
-
-def test_clients_score_what_was_broadcast_as_the_server_does():
-    federation = Federation(make_client_data((20, 30)))
-    federation.run(1)
-    features, labels = make_rows(100, seed=99)
-    broadcast = federation.send(federation.broadcast(1))
-    rows = Embeddings(features, labels, "somewhere")
-    report = federation.send(federation.score(2, broadcast, {"val": rows}), "client 2")
-    score = federation.evaluation.score_rows(features, labels)
-    assert (report.client, report.round_number) == (2, 1)
-    assert report.scores == {"val": score}
-
-
-def test_updates_do_not_alias_what_the_client_trains_next():
-    federation = Federation(make_client_data((20,))).round0()
-    client = federation.clients[1]
-    first = train_of(client, federation.broadcast(1))
-    assert isinstance(first, ClientUpdate)
-    copy = first.params.clone()
-    train_of(client, federation.broadcast(2))
-    assert torch.equal(first.params, copy)
 
 
 class KeepsRows(FedAvg):
@@ -176,20 +131,6 @@ def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
         federation.augmentation.start()
 
 
-def test_scores_are_added_up_by_domain():
-    federation = Federation(make_client_data())
-    server = federation.server
-    reports = [
-        ScoreReport(k, 3, {"test": Score(k, 2 * k, 0.5)}) for k in server.client_domains
-    ]
-    scores = federation.aggregate_scores(3, reversed(reports))
-    assert scores.keys() == set(server.client_domains.values())
-    for domain, score in scores.items():
-        members = [k for k, found in server.client_domains.items() if found == domain]
-        assert score.correct == sum(members)
-        assert score.total == 2 * sum(members)
-
-
 def test_rounds_are_scored_every_so_often_and_at_the_end():
     server = Federation(make_client_data()).server
     assert [r for r in range(1, 11) if server.evaluates(r)] == [3, 6, 9, 10]
@@ -212,17 +153,13 @@ class TestSampling:
         )
         return [federation.training.sample(number) for number in range(1, rounds + 1)]
 
-    @pytest.mark.parametrize("wanted", [1, 4, 8])
+    @pytest.mark.parametrize("wanted", [1, 4, 8, 9, 20])
     def test_as_many_as_wanted_ascending_and_distinct(self, wanted):
         for drawn in self.drawn(wanted):
-            assert len(drawn) == wanted
+            assert len(drawn) == min(wanted, 9)
             assert drawn == sorted(set(drawn))
             assert set(drawn) <= set(range(1, 10))
             assert all(type(number) is int for number in drawn)
-
-    @pytest.mark.parametrize("wanted", [9, 20])
-    def test_everyone_where_as_many_are_wanted(self, wanted):
-        assert self.drawn(wanted) == 20 * [list(range(1, 10))]
 
     def test_depends_on_seed_and_round_alone(self):
         assert self.drawn(4) == self.drawn(4)
@@ -236,9 +173,6 @@ class TestSampling:
 # Round 0 of client and server together: statistics, geometry, prototypes, sets.
 #
 # Tests of federation/prototypes.py and federation/global_shapes.py.
-
-
-NOBODY = (torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64))
 
 
 def shared_domains():
@@ -270,13 +204,13 @@ def prototypes_by_hand(data, client, kind, min_samples=1):
     sources = [domain if kind == "domain" else k for k, (domain, *_) in data.items()]
     for source in dict.fromkeys(sources):
         for c in range(CLASSES):
-            rows = []
-            for k, (domain, features, labels) in data.items():
-                of_class = features[labels == c]
-                belongs = source == (domain if kind == "domain" else k)
-                if source != own and belongs and len(of_class) >= min_samples:
-                    rows.append(of_class.double())
-            if rows:
+            rows = [
+                features[labels == c].double()
+                for k, (domain, features, labels) in data.items()
+                if source == (domain if kind == "domain" else k)
+                and (labels == c).sum() >= min_samples
+            ]
+            if rows and source != own:
                 means[source, c] = torch.cat(rows).mean(dim=0)
     return means
 
@@ -371,9 +305,6 @@ def test_all_below_the_threshold_train_on_their_originals():
         drawn, drawn_labels = federation.clients[k].recipe.draw(1)
         assert len(drawn) == len(labels)
         assert sorted(drawn_labels.tolist()) == sorted(labels.tolist())
-    before = federation.server.params
-    federation.step(1, federation.train(1))
-    assert not torch.equal(federation.server.params, before)
 
 
 def test_a_class_below_the_threshold_uses_the_shape_that_others_uploaded():
@@ -405,7 +336,7 @@ def test_a_start_without_everyone_is_refused():
 
 
 def test_a_start_without_any_data_is_refused():
-    federation = Federation({1: ("a", *NOBODY), 2: ("b", *NOBODY)})
+    federation = Federation(make_client_data((0, 0)))
     with pytest.raises(GGEURError, match="no client has any rows to train on"):
         federation.round0()
 

@@ -12,7 +12,7 @@ from carrier import _changed, carrier
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     Directions,
@@ -39,25 +39,6 @@ from federatedscope_ggeur.reporting import (
 )
 
 
-class AllScreens:
-    """What the exchanges compare, before one `Screen`."""
-
-    def __init__(self, mode):
-        self.screen, self.lengths = Screen(mode), Lengths()
-
-    def statistics(self, uploads):
-        return self.screen.refused("statistics", self.lengths.findings(uploads))
-
-    def updates(self, updates, params):
-        return self.screen.refused("update", update_findings(updates, params))
-
-    def weights(self, weights):
-        return self.screen.refused("weight", beyond(weights, ROWS, "its weight"))
-
-    def declared(self, rows):
-        return self.screen.refused("declared", declared_findings(rows))
-
-
 def upload(k, scale=1.0, shift=0.0) -> StatisticsUpload:
     features, labels = make_rows(30, seed=k)
     held = Statistics.from_embeddings(features * scale + shift, labels, CLASSES)
@@ -73,14 +54,12 @@ def update(k, length=1.0) -> ClientUpdate:
     return ClientUpdate(k, 1, params, 5)
 
 
-def test_honest_clients_are_not_named(caplog):
-    screen = AllScreens("refuse")
-    assert screen.statistics([upload(k, 1.0 + k / 4) for k in range(1, 9)]) == {}
-    assert screen.updates([update(k, float(k)) for k in range(1, 9)], START) == {}
-    assert screen.weights({k: 10.0 * k for k in range(9)}) == {}
+def test_honest_clients_are_not_named():
+    assert Lengths().findings([upload(k, 1.0 + k / 4) for k in range(1, 9)]) == {}
+    assert update_findings([update(k, float(k)) for k in range(1, 9)], START) == {}
+    assert beyond({k: 10.0 * k for k in range(9)}, ROWS, "its weight") == {}
     rows = {k: Declared(10 * k, 0, k, 2.0 ** (k % 3)) for k in range(1, 9)}
-    assert screen.declared(rows) == {}
-    assert not caplog.records
+    assert declared_findings(rows) == {}
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
@@ -104,10 +83,9 @@ def test_columns_in_another_order_agree_with_nobody(scale):
 
 
 def test_two_clients_tell_nothing():
-    screen = AllScreens("refuse")
-    assert screen.statistics([upload(1), upload(2, 1e9)]) == {}
-    assert screen.updates([update(1), update(2, 1e9)], START) == {}
-    assert screen.weights({1: 1.0, 2: 1e9}) == {}
+    assert Lengths().findings([upload(1), upload(2, 1e9)]) == {}
+    assert update_findings([update(1), update(2, 1e9)], START) == {}
+    assert beyond({1: 1.0, 2: 1e9}, ROWS, "its weight") == {}
 
 
 @pytest.mark.parametrize(
@@ -118,17 +96,16 @@ def test_two_clients_tell_nothing():
     ],
 )
 def test_statistics_far_from_the_others_are_found(liar, what):
-    found = AllScreens("refuse").statistics([upload(1), upload(2), liar, upload(3)])
+    found = Lengths().findings([upload(1), upload(2), liar, upload(3)])
     assert list(found) == [9]
     assert what in found[9]
 
 
 def test_statistics_are_compared_with_those_of_windows_before():
-    screen = AllScreens("refuse")
-    assert screen.statistics([upload(1)]) == screen.statistics([upload(2)]) == {}
-    assert list(screen.statistics([upload(9, shift=1e3)])) == [9]
-    # What was put out is no measure for others.
-    assert list(screen.statistics([upload(8, shift=1e3)])) == [8]
+    lengths = Lengths()
+    assert lengths.findings([upload(1)]) == lengths.findings([upload(2)]) == {}
+    for k in (9, 8, 7, 6):  # what was put out is no measure for others
+        assert list(lengths.findings([upload(k, shift=1e3)])) == [k]
 
 
 @given(st.lists(st.floats(1e-12, 1e29), min_size=3, max_size=6))
@@ -142,38 +119,34 @@ def test_updates_of_all_sizes_are_compared_as_in_float64(lengths):
     assert found == beyond(held, 10.0, "the length of its update")
 
 
-def test_updates_weights_and_declarations(caplog):
-    screen = AllScreens("refuse")
+def test_updates_weights_and_declarations():
     updates = [update(1), update(2, 2.0), update(3, 100.0), update(4, 0.5)]
-    assert screen.updates(updates, START) == {
+    assert update_findings(updates, START) == {
         3: "the length of its update is 100, 1e+02 times the median of the other "
         "clients (1)"
     }
-    assert list(screen.weights({1: 100.0, 2: 100.0, 3: 2.0**40})) == [3]
+    assert list(beyond({1: 100.0, 2: 100.0, 3: 2.0**40}, ROWS, "its weight")) == [3]
     rows = {k: Declared(100, 0, 20, 4.0) for k in (1, 2)}
     for liar in ("train", "val", "test", "norm"):
         honest = {k: replace(d, val=20) for k, d in rows.items()}
-        found = screen.declared({**honest, 3: replace(honest[1], **{liar: 10**9})})
+        found = declared_findings({**honest, 3: replace(honest[1], **{liar: 10**9})})
         assert list(found) == [3]
         assert liar in found[3]
-    assert all("client 3: " in record.getMessage() for record in caplog.records)
 
 
 def test_short_updates_may_differ():
     updates = [update(1, 0.01), update(2, 0.02), update(3, 0.9), update(4, 0.01)]
-    assert list(AllScreens("refuse").updates(updates, torch.zeros(4))) == [3]
+    assert list(update_findings(updates, torch.zeros(4))) == [3]
     start = torch.full((4,), 2.0)
     moved = [replace(u, params=u.params + start) for u in updates]
-    assert AllScreens("refuse").updates(moved, start) == {}
+    assert update_findings(moved, start) == {}
 
 
-def test_off_says_nothing_and_warn_says_it_once(caplog):
-    updates = [update(1), update(2), update(3, 1e6)]
-    assert AllScreens("off").updates(updates, START) == {}
-    assert not caplog.records
-    screen = AllScreens(SCREENS[0])
+def test_warn_says_it_once(caplog):
+    found = update_findings([update(1), update(2), update(3, 1e6)], START)
+    screen = Screen(SCREENS[0])
     for _ in range(5):
-        assert screen.updates(updates, START) == {}
+        assert screen.refused("update", found) == {}
     (record,) = caplog.records
     assert "client 3: the length of its update" in record.getMessage()
     assert "to leave such answers out" in record.getMessage()
@@ -268,12 +241,8 @@ def far_client(spoilt):
     return spoilt(lambda rows: 100 * rows)
 
 
-def finished(cfg) -> Results:
-    return Run(cfg).follow(lambda record: None)
-
-
 def test_what_warn_finds_is_in_the_results_and_below_the_table(far_client, tmp_path):
-    results = finished(far_client())
+    results = run(far_client())
     (found,) = results.screening.findings
     assert (found.client, found.about) == (3, "statistics")
     assert "the mean of its class" in found.problem
@@ -286,14 +255,14 @@ def test_what_warn_finds_is_in_the_results_and_below_the_table(far_client, tmp_p
 
 @pytest.mark.parametrize("by", [6, 0])
 def test_columns_in_another_order_are_named_and_honest_clients_are_not(spoilt, by):
-    results = finished(spoilt(lambda rows: np.roll(rows, by, axis=1))())
+    results = run(spoilt(lambda rows: np.roll(rows, by, axis=1))())
     found = {one.client: one.problem for one in results.screening.findings}
     assert list(found) == ([3] if by else [])
     assert not by or "may be of another encoder" in found[3]
 
 
 def test_what_is_found_in_several_rounds_is_said_once(far_client):
-    results = finished(far_client("ggeur.steps", []))
+    results = run(far_client("ggeur.steps", []))
     (found,) = results.screening.findings
     assert (found.client, found.about, found.round, found.rounds) == (3, "update", 1, 2)
     (line,) = screening_lines(results.screening)
@@ -301,7 +270,7 @@ def test_what_is_found_in_several_rounds_is_said_once(far_client):
 
 
 def test_who_is_put_out_is_said_too(far_client):
-    results = finished(far_client("ggeur.screen", "refuse", "ggeur.quorum", 2))
+    results = run(far_client("ggeur.screen", "refuse", "ggeur.quorum", 2))
     (found,) = results.screening.findings
     assert (found.client, found.about, found.refused) == (3, "statistics", True)
     assert "; it was barred" in results_table(results)
@@ -310,13 +279,13 @@ def test_who_is_put_out_is_said_too(far_client):
 @pytest.mark.parametrize("is_far", [False, True])
 def test_nothing_is_said_where_nothing_is_found_or_sought(config, request, is_far):
     load = request.getfixturevalue("far_client") if is_far else config
-    results = finished(load("ggeur.screen", "off" if is_far else "warn"))
+    results = run(load("ggeur.screen", "off" if is_far else "warn"))
     assert results.screening == Screening()
     assert "screening" not in results_table(results)
 
 
 def test_a_run_that_goes_on_has_what_was_found_before(far_client, tmp_path):
     kept = ["federate.save_to", tmp_path / "checkpoint"]
-    finished(far_client(*kept, "federate.total_round_num", 1))
-    restored = finished(far_client("federate.restore_from", tmp_path / "checkpoint"))
-    assert restored.screening == finished(far_client()).screening
+    run(far_client(*kept, "federate.total_round_num", 1))
+    restored = run(far_client("federate.restore_from", tmp_path / "checkpoint"))
+    assert restored.screening == run(far_client()).screening

@@ -109,16 +109,14 @@ def test_training_goes_as_on_the_cpu(model, optimizer, clip, shuffle, request):
 @pytest.mark.slow
 def test_sets_that_are_drawn_again_and_calibration(request):
     """No memory to keep a set in; the server trains the last layer on draws."""
-    options = {"memory": 0, "noise": "fresh", "steps": STEPS}
-    calibration = CalibrationSettings(10, 2, LOCAL)
+    options = {"memory": 0, "noise": "fresh", "steps": STEPS, "model": MODELS["mlp"]}
 
     def calibrated(device):
-        own = replace(calibration, training=replace(LOCAL, device=device))
+        training = replace(LOCAL, device=device)
         federation = Federation(
             make_client_data(),
-            training=replace(LOCAL, device=device),
-            calibration=own,
-            model=MODELS["mlp"],
+            training=training,
+            calibration=CalibrationSettings(10, 2, training),
             **options,
         )
         weights = federation.run(2)

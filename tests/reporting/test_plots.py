@@ -29,15 +29,6 @@ def grey(raw):
     return np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
 
 
-def many(domains, rounds):
-    names = [f"a domain with a long name {i}" for i in range(domains)]
-    scores = [
-        {name: 0.5 + 0.3 * np.sin(i + t / 9) for i, name in enumerate(names)}
-        for t in range(rounds)
-    ]
-    return scores, names
-
-
 @pytest.mark.parametrize(
     "scores",
     [None, [], [None], [{"clean": 0.5}], [{"clean": None}], [None, {"clean": 1.0}]],
@@ -76,7 +67,8 @@ def test_a_closed_form_is_a_line_over_all_rounds(tmp_path, make_results, make_he
 @pytest.mark.slow
 @pytest.mark.parametrize(("domains", "rounds"), [(12, 100), (40, 3)])
 def test_many_domains_fit(tmp_path, make_results, domains, rounds):
-    scores, names = many(domains, rounds)
+    names = [f"a domain with a long name {i}" for i in range(domains)]
+    scores = [dict.fromkeys(names, 0.5 + 0.3 * np.sin(t / 9)) for t in range(rounds)]
     results = make_results(scores, domains=names, unseen_domains=names[:2])
     pixels = grey(drawn(results, tmp_path / "curve.png"))
     for edge in (pixels[:3], pixels[-3:], pixels[:, :3], pixels[:, -3:]):

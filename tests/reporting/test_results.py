@@ -69,15 +69,6 @@ def test_round_trip_of_heads_made_in_one_go(make_results, make_head):
     assert alone.final.avg == head.avg
 
 
-@given(score=FRACTIONS, loss=st.floats(allow_nan=False, allow_infinity=False))
-def test_floats_survive_to_the_bit(make_results, score, loss):
-    results = make_results([{"clean": score}])
-    results = replace(results, rounds=[replace(results.rounds[0], loss=loss)])
-    record = Results.from_json(results.to_json()).rounds[0]
-    assert record.accuracy["clean"].hex() == score.hex()
-    assert record.loss.hex() == loss.hex()
-
-
 def test_json_is_strict_and_its_order_fixed(make_results):
     def refuse(name):
         raise AssertionError(f"{name} in JSON")
@@ -89,11 +80,6 @@ def test_json_is_strict_and_its_order_fixed(make_results):
     assert plain["rounds"][2]["accuracy"]["empty"] is None
     config = dict(reversed(list(results.config.items())))
     assert replace(results, config=config).to_json() == results.to_json()
-
-
-def test_replies_of_round_0_count_as_sent(make_results):
-    start = make_results().round0
-    assert replace(start, prepare_bytes_up=4).bytes_up == start.bytes_up + 4
 
 
 @pytest.mark.parametrize(
@@ -109,38 +95,6 @@ def test_only_plain_values_are_written(make_results, config, where):
     with pytest.raises(DataError) as error:
         make_results(config=config).to_json()
     assert str(error.value).startswith(f"{where}: ")
-
-
-def edited(results, *path, to):
-    """The JSON of `results` with one value changed, or removed if `to` is ..."""
-    plain = part = json.loads(results.to_json())
-    for step in path[:-1]:
-        part = part[step]
-    if to is ...:
-        del part[path[-1]]
-    else:
-        part[path[-1]] = to
-    return json.dumps(plain)
-
-
-@pytest.mark.parametrize(
-    ("path", "to", "message"),
-    [
-        (["schema_version"], 4, "schema_version.*reads 10 and 11, found 4"),
-        (["schema_version"], ..., "schema_version.*found None"),
-        (["final"], ..., "results: fields are missing: final"),
-        (["rounds", 3, "loss"], ..., r"results\.rounds\[3\].*missing: loss"),
-        (["round0", "seconds"], ..., r"results\.round0: .*missing: seconds"),
-        (["extra"], 1, "unknown fields: extra"),
-        (["status"], "done", r"results\.status: .*'interrupted', 'failed'.*'done'"),
-        (["rounds", 2, "loss"], True, r"loss: expected int or float"),
-        (["seed"], 1.5, r"results\.seed: expected int"),
-        (["domains", 0], None, r"results\.domains\[0\]: expected str"),
-    ],
-)
-def test_other_results_are_refused(make_results, path, to, message):
-    with pytest.raises(DataError, match=message):
-        Results.from_json(edited(make_results(), *path, to=to))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", '{"schema_version": 1', "1"])
@@ -284,6 +238,8 @@ def put(path, value):
     for step in path[:-1]:
         node = node[step]
     node[path[-1]] = value
+    if value is ...:
+        del node[path[-1]]
     return content
 
 
@@ -325,12 +281,20 @@ def refusal(folder: Path, text: str) -> str:
             "config.a: the value has more than 50 nested levels",
         ),
         (("config",), "[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        (("schema_version",), "4", "reads 10 and 11, found 4"),
+        (("schema_version",), ..., "found None"),
+        (("final",), ..., "results: fields are missing: final"),
+        (("rounds", 0, "loss"), "true", "rounds[0].loss: expected int or float"),
+        (("seed",), "1.5", "seed: expected int"),
+        (("domains", 0), "null", "domains[0]: expected str"),
         (("round0",), '{"x": 1}', "round0: fields are missing: clients, seconds"),
         (("final", "x"), "1", "final: unknown fields: x"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, path, value, said):
-    text = json.dumps(put(path, "HERE")).replace('"HERE"', value)
+    text = json.dumps(put(path, ... if value is ... else "HERE"))
+    if value is not ...:
+        text = text.replace('"HERE"', value)
     assert said in refusal(tmp_path / "run", text)
 
 
@@ -402,20 +366,25 @@ def test_summarise_agrees_with_the_oracle(make_record, rounds):
 
 
 def test_totals_include_round_0(make_results):
+    start = make_results().round0
+    assert replace(start, prepare_bytes_up=4).bytes_up == start.bytes_up + 4
     results = make_results([None, None])
     assert results.final.bytes_up == 5 + 6 + 7 + 2 * 1000
     assert results.final.bytes_down == 90 + 9 + 2 * 3000
     assert results.final.seconds == pytest.approx(0.3 + 0.1 + 0.2)
 
 
-def test_average_leaves_undefined_domains_out():
-    assert average({"a": 0.25, "empty": None, "b": 0.75}) == (0.5, 0.25)
-    assert average({"empty": None}) == (None, None)
-    assert average({}) == (None, None)
-
-
-def test_average_of_equal_scores_has_no_spread():
-    assert average(dict.fromkeys("abcdefg", 0.1)) == (0.1, 0.0)
+@pytest.mark.parametrize(
+    ("scores", "avg", "std"),
+    [
+        ({"a": 0.25, "empty": None, "b": 0.75}, 0.5, 0.25),
+        ({"empty": None}, None, None),
+        ({}, None, None),
+        (dict.fromkeys("abcdefg", 0.1), 0.1, 0.0),
+    ],
+)
+def test_average_leaves_undefined_domains_out(scores, avg, std):
+    assert average(scores) == (avg, std)
 
 
 # What the table of a run says, and its metrics.csv.
@@ -461,11 +430,8 @@ def test_table_of_heads_made_in_one_go(make_results, make_head):
     }
     domains = {"domains": ["clean", "noisy"], "unseen_domains": []}
     lines = results_table(make_results([scores], **heads, **domains)).splitlines()
-    assert lines[0].split("  ")[0] == "accuracy in %"
-    titles = ["closed form lda", "round 1", "mean of last 1", "calibrated ccvr"]
-    assert [lines[0].index(title) for title in titles] == sorted(
-        lines[0].index(title) for title in titles
-    )
+    titles = ["closed form lda", "round 1", "mean of last 1 evaluated"]
+    assert re.split("  +", lines[0]) == ["accuracy in %", *titles, "calibrated ccvr"]
     assert lines[2].split() == ["clean", "40.00", "50.00", "50.00", "60.00"]
     assert lines[5].split() == ["AVG", "30.00", "40.00", "40.00", "50.00"]
     alone = results_table(make_results([], closed_form=heads["closed_form"], **domains))
@@ -566,14 +532,8 @@ def test_metrics_csv_without_rounds_is_its_header(make_results):
 
 
 def test_blocks_share_the_widths_of_their_columns():
-    lines = text_table([["", "up"]], [["a round", "7"], ["all", "700 kB"]], ruled=True)
-    assert lines == [
-        "             up",
-        "---------------",
-        "a round       7",
-        "all      700 kB",
-        "---------------",
-    ]
+    lines = text_table([["", "up"]], [["a round", "7"], ["all", "700 kB"]])
+    assert lines == ["             up", "a round       7", "all      700 kB"]
 
 
 def test_the_columns_that_stand_left():

@@ -74,23 +74,25 @@ def test_a_setting_that_the_function_does_not_take():
         register(lambda root, splits, seed: None)
 
 
-def test_a_hook_of_other_arguments():
-    own = part(Method, step=lambda self, params, updates: None)
-    said = r"Own\.step takes \(self, params, updates\), but is called with \(self, par"
+@pytest.mark.parametrize(
+    ("register", "own", "said"),
+    [
+        (
+            register_method,
+            part(Method, step=lambda self, params, updates: None),
+            r"Own\.step takes \(self, params, updates\), but is called with \(",
+        ),
+        (
+            register_method,
+            part(Method, lokal=lambda self, context: None),
+            "'own' defines no function of Method, and nothing calls its lokal; did",
+        ),
+        (register_closed_form, part(ClosedForm), "must define work_out"),
+    ],
+)
+def test_hooks_that_do_not_fit(register, own, said):
     with pytest.raises(TypeError, match=said):
-        register_method("own")(own)
-
-
-def test_a_name_that_nothing_calls():
-    own = part(Method, lokal=lambda self, context: None)
-    said = "'own' defines no function of Method, and nothing calls its lokal; did"
-    with pytest.raises(TypeError, match=said):
-        register_method("own")(own)
-
-
-def test_a_hook_that_is_missing():
-    with pytest.raises(TypeError, match="must define work_out"):
-        register_closed_form("own")(part(ClosedForm))
+        register("own")(own)
 
 
 def test_helpers_beside_hooks_are_no_mistake(monkeypatch):
@@ -225,34 +227,24 @@ def test_a_name_is_taken_once(parts):
     assert parts["waltz"].number == 1
 
 
+STEP = Key("step", 1.0, "Length of a step.", positive)
+
+
 @pytest.mark.parametrize(
-    "settings", [Key("speed", 1.0, "Speed.", positive), ("speed",)]
+    ("names", "said"),
+    [
+        ({"SETTINGS": STEP}, "'tango' must have a tuple of Key as SETTINGS"),
+        ({"SETTINGS": ("step",)}, "'tango' must have a tuple of Key as SETTINGS"),
+        (
+            {"SETTINGS": (STEP,), "step": lambda self: None},
+            "a setting and a function called 'step'",
+        ),
+        ({"SETTINGS": (STEP, STEP)}, "'tango' has two settings called 'step'"),
+    ],
 )
-def test_settings_are_a_tuple_of_keys(parts, settings):
-    class Tango:
-        SETTINGS = settings
-
-    with pytest.raises(TypeError, match="'tango' must have a tuple of Key as SETTINGS"):
-        parts.add("tango", Tango)
-
-
-def test_a_setting_does_not_hide_a_function(parts):
-    class Tango:
-        SETTINGS = (Key("step", 1.0, "Length of a step.", positive),)
-
-        def step(self):
-            """Does a step."""
-
-    with pytest.raises(TypeError, match="a setting and a function called 'step'"):
-        parts.add("tango", Tango)
-
-
-def test_two_settings_of_one_name_are_refused(parts):
-    class Tango:
-        SETTINGS = tuple(Key("step", x, "Length of a step.", positive) for x in (1, 2))
-
-    with pytest.raises(TypeError, match="'tango' has two settings called 'step'"):
-        parts.add("tango", Tango)
+def test_settings_are_keys_of_names_of_their_own(parts, names, said):
+    with pytest.raises(TypeError, match=said):
+        parts.add("tango", part(object, **names))
 
 
 def test_the_same_definition_made_again_takes_the_place_of_the_first(parts):

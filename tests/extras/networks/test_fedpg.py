@@ -176,8 +176,8 @@ def test_prototypes_are_plain_means_over_those_who_sent_the_class():
     assert (prototypes.shape, len(known)) == ((0, 2), 0)
 
 
-@pytest.mark.slow
 class TestTheSet:
+    @pytest.mark.slow
     def test_it_holds_every_class_though_nobody_has_one(self):
         data = image_data((20, 20))
         for _, _, labels in data.values():
@@ -188,6 +188,7 @@ class TestTheSet:
         assert images.dtype == torch.uint8
         assert len(images.unique(dim=0)) == len(images)
 
+    @pytest.mark.slow
     def test_it_alone_goes_down_to_train_and_nothing_to_score(self):
         federation = federate_images(build_method("fedavg", "fedpg", SMALL))
         down = federation.send(federation.broadcast(3)).download
@@ -196,6 +197,7 @@ class TestTheSet:
         assert torch.equal(down["augmentation.images"], images)
         assert not head_broadcast(federation.server, 3).download
 
+    @pytest.mark.slow
     def test_each_round_draws_another(self):
         federation = begun(fedpg())
         drawn = []
@@ -204,6 +206,7 @@ class TestTheSet:
             drawn.append(federation.server.method_state["images"])
         assert not torch.equal(*drawn)
 
+    @pytest.mark.slow
     def test_its_accuracy_is_the_share_that_the_new_network_takes_for_its_labels(self):
         federation = federate_images(fedpg(), rounds=2)
         server = federation.server

@@ -1,9 +1,7 @@
 """What all sides have alike is said by the server or by most clients, never the first.
 
-Tests of federation/course/membership.py, too: who is put out for it.
-
-Also who
-is put out for it, and for messages that are refused or late again and again.
+Tests of federation/course/membership.py, too: who is put out for it, and for messages
+that are refused or late again and again.
 """
 
 from __future__ import annotations
@@ -11,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from carrier import carrier, garbage, late
+from carrier import after_round_0, garbage, late
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.course.membership import Agreement, Membership
+from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.federation.wire.schema import Declared
 
@@ -24,8 +22,14 @@ FALSE = replace(TRUE, dim=2**40)
 CLIENTS = 4
 
 
-def join(members: Membership, number: int, handshake: Handshake = TRUE) -> dict:
-    return members.admit(Join(number, "art", handshake))
+def join(
+    members: Membership,
+    number: int,
+    handshake: Handshake = TRUE,
+    domain: str = "art",
+    declared: Declared | None = None,
+) -> dict:
+    return members.admit(Join(number, domain, handshake, declared or Declared(7)))
 
 
 @pytest.fixture
@@ -136,6 +140,14 @@ def test_who_is_left_may_be_too_few_or_of_two_minds():
         members.put_out(4)
 
 
+def test_what_a_lost_client_said_no_longer_counts(members):
+    for number in (1, 2, 3):
+        join(members, number, FALSE)
+    assert members.handshake == FALSE
+    members.lose(2, "gone")
+    assert members.handshake is None
+
+
 def test_two_sides_of_the_same_size_are_an_error(members):
     for number in (1, 2):
         join(members, number, FALSE)
@@ -144,42 +156,30 @@ def test_two_sides_of_the_same_size_are_an_error(members):
         join(members, 4)
 
 
-def test_what_a_lost_client_said_no_longer_counts(members):
-    for number in (1, 2, 3):
-        join(members, number, FALSE)
-    assert members.handshake == FALSE
-    members.lose(2, "gone")
-    assert members.handshake is None
-    join(members, 2)
-    refused = Agreement(2, SETTINGS).note(1, TRUE)
-    assert refused == {}
-
-
 def test_joining_again_forgives_nothing():
-    members = Membership(4, 2)
-    join = Join(3, "art", Handshake(("a",), 2, "none", {}))
-    members.admit(join)
+    members = Membership(CLIENTS, 2, SETTINGS, TRUE)
+    join(members, 3)
     for _ in range(3):
         members.conduct.strike(3, "junk")
     members.lose(3, "dismissed")
     with pytest.raises(MessageError, match="has barred this client: barred after 3"):
-        members.admit(join)
+        join(members, 3)
 
 
 def test_where_a_number_proves_nothing_the_next_one_begins_anew():
-    members = Membership(4, 2, proven=False)
-    handshake = Handshake(("a",), 2, "none", {})
-    members.admit(Join(3, "moon", handshake, Declared(7)))
+    members = Membership(CLIENTS, 2, SETTINGS, TRUE, proven=False)
+    join(members, 3, domain="moon")
     for _ in range(3):
         members.conduct.strike(3, "junk")
     members.lose(3, "dismissed")
     members.disconnect(3)
-    members.admit(Join(3, "art", handshake, Declared(9)))
+    join(members, 3, declared=Declared(9))
     assert members.joined == {3: "art"}
     assert members.conduct.strike(3, "junk") == ""
 
 
 @pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("proven", [False, True])
 @pytest.mark.parametrize(
     ("honest", "problem"),
     [
@@ -187,45 +187,33 @@ def test_where_a_number_proves_nothing_the_next_one_begins_anew():
         (("photo", Declared(7)), "but the client joined with 'moon' before"),
     ],
 )
-def test_what_the_run_has_used_binds_who_comes_next(honest, problem, used):
-    """A stranger joined last under client 2's number, with a domain of its own."""
-    members = Membership(2, 1, proven=False)
+def test_what_the_run_has_used_binds_who_comes_next(honest, problem, used, proven):
+    """A stranger joined last under client 2's number, with a domain of its own. With
+    tokens it is no stranger."""
+    members = Membership(2, 1, SETTINGS, TRUE, proven=proven)
     heard = {}
     members.on_domain = heard.__setitem__
-    handshake = Handshake(("a",), 2, "none", {})
-    members.admit(Join(1, "art", handshake, Declared(7)))
-    members.admit(Join(2, "moon", handshake, Declared(7)))
+    join(members, 1)
+    join(members, 2, domain="moon")
     members.begin([1, 2])
     if used:
         members.accept(2)
     members.lose(2, "gone")
     members.disconnect(2)
     domain, declared = honest
-    join = Join(2, domain, handshake, declared)
-    if used:
+    if used or proven:
         with pytest.raises(MessageError, match=problem):
-            members.admit(join)
+            join(members, 2, TRUE, domain, declared)
         assert heard[2] == "moon"
         return
-    members.admit(join)
+    join(members, 2, TRUE, domain, declared)
     assert members.client_domains == {1: "art", 2: domain}
     assert heard[2] == domain
     assert members.declared[2] == declared
 
 
-def test_with_tokens_a_domain_stays():
-    members = Membership(1, 1)
-    handshake = Handshake(("a",), 2, "none", {})
-    members.admit(Join(1, "art", handshake, Declared(7)))
-    members.begin([1])
-    members.lose(1, "gone")
-    with pytest.raises(MessageError, match="but the client joined with 'art' before"):
-        members.admit(Join(1, "photo", handshake, Declared(7)))
-
-
 def test_a_client_that_is_always_late_costs_two_deadlines():
-    carried = carrier(quorum=2)
-    carried.round0()
+    carried = after_round_0(quorum=2)
     for number in range(1, 10):
         carried.faults["train", number, 2] = late
         carried.faults["evaluate", number, 2] = late
@@ -244,8 +232,7 @@ def test_a_client_that_is_always_late_costs_two_deadlines():
 
 
 def test_one_that_is_refused_again_and_again_is_put_out():
-    carried = carrier(quorum=2)
-    carried.round0()
+    carried = after_round_0(quorum=2)
     for number in range(1, 6):
         carried.faults["train", number, 2] = garbage
         carried.rounds(number)

@@ -7,28 +7,28 @@ import carrier as faults
 import pytest
 import torch
 from by_bytes import Federation, make_client_data, make_rows
-from carrier import SIZES, carrier, garbage, late, lost
+from carrier import SIZES, after_round_0, carrier, garbage, late, lost
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import evaluate
+from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
     train_broadcast,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.methods import FedMix
+from federatedscope_ggeur.methods import FedMix, Local
 
 REFUSED = {
     faults.garbage: "header",
     faults.nothing: "parts",
     faults.twice: "parts",
-    faults.nan_weights: "params",
-    faults.too_few_weights: "params",
-    faults.tensors_unasked: "upload",
-    faults.of_another_client: "client",
     faults.of_another_round: "round",
 }
+
+
+EVERYONE = [1, 2, 3, 4]
 
 
 class TestWithoutFaults:
@@ -39,17 +39,22 @@ class TestWithoutFaults:
         carried.run(3)
         assert torch.equal(carried.server.params, alone[-1])
 
+    @pytest.mark.parametrize("by_server", [False, True])
+    def test_clients_leave_their_own_models_where_they_score_them(self, by_server):
+        plan = Plan(2, None, by_server)
+        assert plan.leaves_own(Local()) is not by_server
+        assert not plan.leaves_own(FedMix(0.1))
+
     def test_round_0_asks_in_windows_and_prepares_everyone(self):
         carried = carrier()
         record = carried.round0()
         windows = [[1, 2], [3, 4]]
         assert carried.asked("statistics") == [("statistics", w) for w in windows]
         assert carried.asked("prepare") == [("prepare", w) for w in windows]
-        assert record.clients == [1, 2, 3, 4]
+        assert record.clients == EVERYONE
 
     def test_all_get_the_one_object_of_geometry_and_broadcast(self):
-        carried = carrier(FedMix(0.1))
-        carried.round0()
+        carried = after_round_0(FedMix(0.1))
         carried.rounds(1)
         for kind in ("prepare", "init_broadcast", "train"):
             requests = [r for r in carried.requests if r.kind.name == kind]
@@ -80,8 +85,7 @@ class TestWithoutFaults:
     def test_the_server_scores_its_own_test_sets(self):
         test = Embeddings(*make_rows(40, seed=9), "elsewhere")
         plan = {"server_evaluates": True, "tests": {"elsewhere": test}}
-        carried = carrier(plan=plan)
-        carried.round0()
+        carried = after_round_0(plan=plan)
         record = carried.rounds(3)[0]
         server = carried.server
         score = evaluate(server.model, server.params, test.features, test.labels)
@@ -93,8 +97,7 @@ class TestRefusedAnswers:
 
     @pytest.mark.parametrize(("fault", "field"), REFUSED.items())
     def test_a_small_quorum_goes_on_with_the_others(self, fault, field):
-        carried = carrier(quorum=3)
-        carried.round0()
+        carried = after_round_0(quorum=3)
         carried.faults["train", 1, 2] = fault
         twin = deepcopy(carried.coordinator)
         record = carried.rounds(1)[0]
@@ -112,8 +115,7 @@ class TestRefusedAnswers:
         assert carried.membership.absent == {2: reason}
 
     def test_the_default_quorum_ends_the_run(self):
-        carried = carrier()
-        carried.round0()
+        carried = after_round_0()
         carried.faults["train", 1, 2] = garbage
         message = r"round 1, train: 3 of 4 .*quorum.* client 2: .*field 'header"
         with pytest.raises(GGEURError, match=message) as caught:
@@ -149,8 +151,7 @@ class TestAbsence:
         assert carried.dismissed == []
 
     def test_a_reply_that_the_carrier_forgot_is_none(self):
-        carried = carrier(quorum=1)
-        carried.round0()
+        carried = after_round_0(quorum=1)
         requests = carried.coordinator.round(1)
         replies = dict.fromkeys(next(requests).parts, (b"",))
         del replies[4]
@@ -158,36 +159,31 @@ class TestAbsence:
             requests.send(replies)
 
     def test_nobody_is_asked_below_the_quorum(self):
-        carried = carrier(quorum=3)
-        carried.round0()
-        for k in (1, 2):
-            carried.membership.leave(k, "power cut")
-        before = len(carried.requests)
-        with pytest.raises(GGEURError, match=r"round 1, .*client 1: power cut; client"):
-            carried.rounds(1)
-        assert len(carried.requests) == before
-        carried = carrier(quorum=1)
-        carried.round0()
-        for k in (1, 2, 3, 4):
-            carried.membership.leave(k, "power cut")
-        with pytest.raises(GGEURError, match="0 of 4 clients are left"):
-            carried.rounds(1)
+        for quorum, gone, said in (
+            (3, [1, 2], r"round 1, .*client 1: power cut; client"),
+            (1, EVERYONE, "0 of 4 clients are left"),
+        ):
+            carried = after_round_0(quorum=quorum)
+            for k in gone:
+                carried.membership.leave(k, "power cut")
+            before = len(carried.requests)
+            with pytest.raises(GGEURError, match=said):
+                carried.rounds(1)
+            assert len(carried.requests) == before
 
     def test_a_quorum_of_more_than_there_are(self):
         with pytest.raises(GGEURError, match=r"4 of 4 .*needs 5; lower it"):
             carrier(quorum=5).round0()
 
     def test_draws_are_among_those_present(self):
-        carried = carrier(sizes=(9,) * 6, quorum=1, sample_client_num=3)
-        carried.round0()
+        carried = after_round_0(sizes=(9,) * 6, quorum=1, sample_client_num=3)
         carried.membership.leave(2, "power cut")
         drawn = [record.clients for record in carried.rounds(*range(1, 9))]
         assert all(len(clients) == 3 and 2 not in clients for clients in drawn)
         assert drawn == [carried.training.sample(n, {2}) for n in range(1, 9)]
 
     def test_a_round_that_loses_all_it_drew_leaves_the_head_as_it_was(self, caplog):
-        carried = carrier(sizes=(9,) * 5, quorum=2, sample_client_num=2)
-        carried.round0()
+        carried = after_round_0(sizes=(9,) * 5, quorum=2, sample_client_num=2)
         drawn = carried.training.sample(1)
         for k in drawn:
             carried.faults["train", 1, k] = lost
@@ -202,8 +198,7 @@ class TestAbsence:
         assert not torch.equal(carried.server.params, before)
 
     def test_an_absent_client_s_test_rows_are_not_scored(self):
-        carried = carrier(quorum=1)
-        carried.round0()
+        carried = after_round_0(quorum=1)
         carried.faults["evaluate", 3, 2] = lost
         record = carried.rounds(3)[0]
         held = {name: value is not None for name, value in record.accuracy.items()}
@@ -213,8 +208,7 @@ class TestAbsence:
 
 
 def test_unseen_clients_alone_do_not_go_on():
-    carried = carrier(quorum=1, unseen=2, plan={"server_evaluates": True})
-    carried.round0()
+    carried = after_round_0(quorum=1, unseen=2, plan={"server_evaluates": True})
     for k in carried.server.participants:
         carried.faults["train", 1, k] = lost
     with pytest.raises(
@@ -236,8 +230,7 @@ class TestComingBack:
     @pytest.fixture
     def carried(self):
         """Client 2 is lost in round 1."""
-        carried = carrier(FedMix(0.1), quorum=2)
-        carried.round0()
+        carried = after_round_0(FedMix(0.1), quorum=2)
         self.before = own_set(carried, 2)
         carried.faults["train", 1, 2] = lost
         carried.rounds(1)
@@ -255,13 +248,12 @@ class TestComingBack:
         carried.membership.come_back(2)
         start = len(carried.requests)
         record = carried.rounds(2)[0]
-        everyone = [1, 2, 3, 4]
         assert carried.asked(start=start) == [
             ("prepare", [2]),
             ("init_broadcast", [2]),
-            ("train", everyone),
+            ("train", EVERYONE),
         ]
-        assert record.clients == everyone
+        assert record.clients == EVERYONE
         assert torch.equal(own_set(carried, 2), self.before)
         carried.requests = carried.requests[start:]
         assert record.bytes_down == carried.bytes_down(
@@ -275,10 +267,7 @@ class TestComingBack:
         stayed = Federation(make_client_data(SIZES), FedMix(0.1), steps=(1, 2)).round0()
         carried.rounds(2)
         wanted = stayed.fit(2, train_broadcast(twin, 2)).to_bytes()
-        sent = [
-            r for kind, n, k, r in carried.answers if (kind, n, k) == ("train", 2, 2)
-        ]
-        assert sent == [(wanted,)]
+        assert ("train", 2, 2, (wanted,)) in carried.answers
 
     def test_with_other_data_it_is_refused_by_its_weight(self, carried):
         carried.restart(2, rows=3)
@@ -289,22 +278,21 @@ class TestComingBack:
         assert [client for client, _ in carried.dismissed] == [2]
 
     def test_a_late_one_keeps_what_it_was_sent(self):
-        carried = carrier(FedMix(0.1), quorum=2)
-        carried.round0()
+        carried = after_round_0(FedMix(0.1), quorum=2)
         carried.faults["train", 1, 2] = late
         carried.rounds(1, 2)
         assert carried.membership.absent == {2: "no answer within 5 s"}
         carried.membership.come_back(2)
         start = len(carried.requests)
         carried.rounds(4)
-        assert carried.asked(start=start) == [("train", [1, 2, 3, 4])]
+        assert carried.asked(start=start) == [("train", EVERYONE)]
 
     def test_one_that_missed_the_statistics_takes_part_later(self):
         carried = carrier(quorum=2)
         carried.faults["statistics", 0, 2] = lost
         assert carried.round0().clients == [1, 3, 4]
         carried.membership.come_back(2)
-        assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
+        assert carried.rounds(1)[0].clients == EVERYONE
         assert carried.asked("statistics") == [
             ("statistics", [1, 2]),
             ("statistics", [3, 4]),
@@ -314,38 +302,48 @@ class TestComingBack:
 class TestComingAndGoingAtAnyTime:
     """What engines report while answers are awaited."""
 
+    @pytest.fixture(scope="class")
+    def undisturbed(self):
+        whole = carrier(FedMix(0.1), window=4)
+        whole.run(3)
+        return whole.server.params
+
     def returns(self, carried, k):
         carried.membership.leave(k, "connection lost")
         carried.restart(k)
         carried.membership.come_back(k)
 
     @pytest.mark.parametrize(
-        "when", [("prepare", 0), ("init_broadcast", 0), ("statistics", 0)]
+        ("kind", "fault", "comes_back", "first"),
+        [
+            ("prepare", None, True, [2, 3, 4]),
+            ("init_broadcast", None, True, [2, 3, 4]),
+            ("statistics", None, True, EVERYONE),
+            ("prepare", lost, True, [2, 3, 4]),
+            ("prepare", None, False, [2, 3, 4]),
+        ],
     )
-    def test_back_during_round_0(self, when):
+    def test_gone_during_round_0_and_back_then_or_later(
+        self, kind, fault, comes_back, first
+    ):
         carried = carrier(FedMix(0.1), quorum=2, window=1)
-        carried.meanwhile[when] = partial(self.returns, carried, 1)
-        carried.round0()
-        carried.meanwhile.clear()
-        assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
-
-    def test_back_during_round_0_without_its_answer(self):
-        carried = carrier(quorum=2, window=1)
-        carried.faults["prepare", 0, 1] = lost
-        carried.meanwhile["prepare", 0] = partial(self.returns, carried, 1)
-        assert carried.round0().clients == [2, 3, 4]
+        carried.faults["prepare", 0, 1] = fault
+        leave = partial(carried.membership.leave, 1, "power cut")
+        returns = partial(self.returns, carried, 1)
+        carried.meanwhile[kind, 0] = returns if comes_back else leave
+        assert carried.round0().clients == first
         carried.faults.clear()
         carried.meanwhile.clear()
-        assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
+        if not comes_back:
+            returns()
+        assert carried.rounds(1)[0].clients == EVERYONE
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
         "when", [("statistics", 0), ("prepare", 0), ("train", 1), ("train", 3)]
     )
-    def test_back_without_its_answer_it_is_asked_once_more(self, when):
+    def test_back_without_its_answer_it_is_asked_once_more(self, when, undisturbed):
         """And the run is the undisturbed one to the bit, at the default quorum."""
-        undisturbed = carrier(FedMix(0.1), window=4)
-        undisturbed.run(3)
         carried = carrier(FedMix(0.1), window=4)
         carried.faults[(*when, 1)] = lost
 
@@ -355,15 +353,13 @@ class TestComingAndGoingAtAnyTime:
 
         carried.meanwhile[when] = back_in_time
         carried.run(3)
-        assert torch.equal(carried.server.params, undisturbed.server.params)
+        assert torch.equal(carried.server.params, undisturbed)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("proven", [False, True])
-    def test_garbage_of_another_who_had_its_number(self, proven):
+    def test_garbage_of_another_who_had_its_number(self, proven, undisturbed):
         """Where numbers prove nothing, what an earlier connection said is not held
         against the one that is there now: it is asked, as if nothing had been said."""
-        undisturbed = carrier(FedMix(0.1), window=4)
-        undisturbed.run(3)
         carried = carrier(FedMix(0.1), quorum=3, window=4)
         members = carried.membership
         members.proven = proven
@@ -378,23 +374,10 @@ class TestComingAndGoingAtAnyTime:
         carried.meanwhile["train", 1] = another_comes
         carried.run(3)
         assert [k for k, _ in carried.dismissed] == ([2] if proven else [])
-        same = torch.equal(carried.server.params, undisturbed.server.params)
-        assert same != proven
-
-    def test_gone_during_round_0_after_its_answer(self):
-        carried = carrier(quorum=2, window=4)
-        carried.meanwhile["prepare", 0] = partial(
-            carried.membership.leave, 2, "power cut"
-        )
-        assert carried.round0().clients == [1, 3, 4]
-        carried.meanwhile.clear()
-        carried.restart(2)
-        carried.membership.come_back(2)
-        assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
+        assert torch.equal(carried.server.params, undisturbed) != proven
 
     def test_back_while_another_is_prepared_again(self):
-        carried = carrier(FedMix(0.1), quorum=2)
-        carried.round0()
+        carried = after_round_0(FedMix(0.1), quorum=2)
         for k in (1, 2):
             carried.membership.leave(k, "connection lost")
             carried.restart(k)
@@ -402,11 +385,10 @@ class TestComingAndGoingAtAnyTime:
         carried.meanwhile["prepare", 0] = partial(carried.membership.come_back, 2)
         assert carried.rounds(1)[0].clients == [1, 3, 4]
         carried.meanwhile.clear()
-        assert carried.rounds(2)[0].clients == [1, 2, 3, 4]
+        assert carried.rounds(2)[0].clients == EVERYONE
 
     def test_back_while_it_is_prepared_again(self):
-        carried = carrier(FedMix(0.1), quorum=2)
-        carried.round0()
+        carried = after_round_0(FedMix(0.1), quorum=2)
         for k in (1, 2):
             self.returns(carried, k)
         carried.faults["prepare", 0, 1] = lost
@@ -416,11 +398,10 @@ class TestComingAndGoingAtAnyTime:
         assert carried.asked("init_broadcast", start=start) == [("init_broadcast", [2])]
 
     def test_back_before_the_others_have_answered(self):
-        carried = carrier(quorum=4)
-        carried.round0()
+        carried = after_round_0(quorum=4)
         carried.faults["train", 1, 2] = lost
         carried.meanwhile["train", 1] = partial(self.returns, carried, 2)
         assert carried.rounds(1)[0].clients == [1, 3, 4]
         start = len(carried.requests)
-        assert carried.rounds(2)[0].clients == [1, 2, 3, 4]
+        assert carried.rounds(2)[0].clients == EVERYONE
         assert carried.asked(start=start)[0] == ("prepare", [2])

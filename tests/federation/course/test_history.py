@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from by_bytes import SGD, make_rows
-from carrier import carrier, lost
+from carrier import after_round_0, carrier, lost
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,6 @@ from federatedscope_ggeur.federation import CalibrationSettings, evaluate, wire
 from federatedscope_ggeur.federation.course.coordinator import Ending
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
-from federatedscope_ggeur.federation.exchanges.space import TotalsUpload
 from federatedscope_ggeur.geometry import Space, Totals
 from federatedscope_ggeur.methods import METHODS, Local
 from federatedscope_ggeur.reporting import Results
@@ -48,12 +47,18 @@ def carried():
     return carrier(calibration=CALIBRATION)
 
 
+def follow(carried, history, rounds):
+    """The records of round 0 and of so many rounds, which the history has noted."""
+    round0, later = carried.run(rounds)
+    for record in (round0, *later):
+        history.note(record)
+    return round0, later
+
+
 def test_records_go_where_they_belong_and_into_the_results(carried):
     history = History(carried.coordinator, begun())
     assert history.last_scored is None
-    round0, rounds = carried.run(2)
-    for record in (round0, *rounds):
-        history.note(record)
+    round0, rounds = follow(carried, history, 2)
     assert history.last_scored is rounds[-1]
     calibrated = carried.carry(carried.coordinator.after_rounds())
     history.note(calibrated)
@@ -78,9 +83,7 @@ def test_an_unfinished_run_has_results_too(carried, status):
 def test_the_model_is_of_the_last_record(carried):
     """A round that was cut off has no part in it."""
     history = History(carried.coordinator, begun())
-    round0, rounds = carried.run(1)
-    history.note(round0)
-    history.note(rounds[0])
+    follow(carried, history, 1)
     server, noted = carried.server, carried.server.params.clone()
     carried.rounds(2)
     assert not torch.equal(server.params, noted)
@@ -113,9 +116,7 @@ def test_the_head_s_header_is_in_a_fixed_order_and_padded_as_the_format_wants(ca
 def test_there_is_no_model_where_every_client_has_its_own(method):
     carried = carrier(METHODS[method]())
     history = History(carried.coordinator, begun())
-    round0, rounds = carried.run(1)
-    history.note(round0)
-    history.note(rounds[0])
+    follow(carried, history, 1)
     assert history.head_bytes() is None
     assert history.results().model is None
 
@@ -123,9 +124,7 @@ def test_there_is_no_model_where_every_client_has_its_own(method):
 def test_checkpoints_are_of_all_but_the_calibrated_head(carried):
     writer = Writer()
     history = History(carried.coordinator, begun(), writer)
-    round0, rounds = carried.run(2)
-    for record in (round0, *rounds):
-        history.note(record)
+    follow(carried, history, 2)
     history.note(carried.carry(carried.coordinator.after_rounds()))
     assert writer.written == [0, 1, 2]
 
@@ -187,10 +186,6 @@ def assert_is_of(space, rows):
     assert space.scale == pytest.approx(wanted.scale)
 
 
-def replies(carried, *of):
-    return [reply for *which, reply in carried.answers if which == [*of]]
-
-
 def same(space, other):
     pairs = (space.centre, other.centre), (space.scales, other.scales)
     alike = [a is b or torch.equal(a, b) for a, b in pairs]
@@ -208,40 +203,9 @@ def test_without_statistics_clients_tell_of_all_their_rows():
     assert down + record.space_bytes_down == carried.bytes_down("prepare")
 
 
-def test_beside_statistics_they_tell_of_withheld_rows_alone():
-    carried = carrier(space="standard", min_samples=5)
-    carried.round0()
-    told = 0
-    for kind, _, k, reply in carried.answers:
-        if kind == "totals":
-            schema = carried.server.schema
-            told += TotalsUpload.from_bytes(
-                reply[0], schema, f"client {k}"
-            ).totals.count
-    clients = carried.federation.clients.values()
-    withheld = [int(c.counts[c.counts < 5].sum()) for c in clients]
-    assert told == sum(n for n in withheld if n >= 5)
-    assert told < sum(carried.federation.clients[k].features.shape[0] for k in (1, 2))
-
-
-@pytest.mark.parametrize("steps", [(), (1, 2)])
-def test_raw_asks_for_nothing_and_sends_nothing(steps):
-    carried = carrier(steps=steps)
-    record = carried.round0()
-    assert carried.asked("totals") == []
-    assert {
-        parts[2]
-        for r in carried.requests
-        if r.kind.name == "prepare"
-        for parts in r.parts.values()
-    } == {b""}
-    assert (record.totals_bytes_up, record.space_bytes_down) == (0, 0)
-
-
 @pytest.mark.parametrize("steps", [(), (1, 2)])
 def test_a_client_that_comes_back_gets_the_space_again(steps):
-    carried = carrier(steps=steps, space="standard", quorum=3)
-    carried.round0()
+    carried = after_round_0(steps=steps, space="standard", quorum=3)
     carried.faults["train", 1, 2] = lost
     carried.rounds(1)
     carried.restart(2)
@@ -267,6 +231,14 @@ def test_one_that_was_not_there_for_it_gets_it_when_it_joins():
     assert same(carried.federation.clients[2].space, carried.server.space)
 
 
+def test_who_missed_the_statistics_tells_no_totals():
+    carried = carrier(space="standard", quorum=3)
+    carried.faults["statistics", 0, 2] = lost
+    carried.meanwhile["statistics", 0] = lambda: carried.membership.come_back(2)
+    carried.round0()
+    assert carried.asked("totals") == [("totals", [1]), ("totals", [3, 4])]
+
+
 def back_while_others_train(carried):
     """Client 2 in a new process, too late for the third round's training."""
     carried.faults["train", 3, 2] = lost
@@ -286,7 +258,8 @@ def test_who_only_scores_needs_no_space():
     assert carried.federation.clients[2].space.is_raw
     server = carried.server
     assert not torch.equal(server.raw_params, server.params)
-    (reply,) = replies(carried, "evaluate", 3, 2)
+    asked = ["evaluate", 3, 2]
+    (reply,) = (reply for *which, reply in carried.answers if which == asked)
     rows = make_rows(15, seed=52)
     score = evaluate(server.model, server.raw_params, *rows, temperature=1.0)
     sent = ScoreReport.from_bytes(reply[0], server.schema, "client 2")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from carrier import carrier, late, lost
 from exchange_plugin import MODULE, NAME, NAMED, write_plugin
+from outcomes import finished
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.exchanges import (
     Exchange,
@@ -32,18 +33,14 @@ def config(config, quickstart, tmp_path, monkeypatch):
     return checked
 
 
-def finished(cfg) -> Results:
-    return Run(cfg).follow(lambda record: None)
-
-
-def held_by(run: Run) -> dict[str, int]:
-    return {str(c.number): len(c.train.labels.unique()) for c in run.data.clients}
+def held_by(going: Run) -> dict[str, int]:
+    clients = going.data.clients
+    return {str(c.number): len(c.train.labels.unique()) for c in clients}
 
 
 def test_it_asks_counts_its_bytes_and_is_recorded(config):
-    run, plain = Run(config(*NAMED)), finished(config())
-    results = run.follow(lambda record: None)
-    found = {"classes_held": {"classes": held_by(run)}}
+    (going, results), plain = finished(config(*NAMED)), run(config())
+    found = {"classes_held": {"classes": held_by(going)}}
     assert results.round0.exchanges == found
     assert [record.exchanges for record in results.rounds] == [found] * 3
     assert results.round0.exchanges_bytes_up > 0
@@ -64,17 +61,17 @@ def test_it_is_neither_asked_nor_answered_where_it_is_not_named(config):
 
 def finish_half(config, tmp_path):
     place = ["federate.save_to", str(tmp_path / "checkpoint")]
-    finished(config(*NAMED, *place, "federate.total_round_num", "1"))
+    run(config(*NAMED, *place, "federate.total_round_num", "1"))
 
 
 def test_a_run_that_goes_on_has_what_was_answered(config, tmp_path):
-    whole = finished(config(*NAMED))
+    whole = run(config(*NAMED))
     finish_half(config, tmp_path)
     again = config(*NAMED, "federate.restore_from", str(tmp_path / "checkpoint"))
-    run = Run(again)
+    going = Run(again)
     asked = []
-    run.engine.listen = lambda request, replies: asked.append(request.kind.name)
-    results = run.follow(lambda record: None)
+    going.engine.listen = lambda request, replies: asked.append(request.kind.name)
+    results = going.follow(lambda record: None)
     assert "classes_held" not in asked
     assert [r.exchanges for r in results.rounds] == [r.exchanges for r in whole.rounds]
     assert results.rounds[-1].accuracy == whole.rounds[-1].accuracy
@@ -155,9 +152,9 @@ def test_it_changes_no_run_that_does_not_name_it(config):
 
 def test_it_brings_settings_that_all_sides_have_alike(config):
     cfg = config(*NAMED, "ggeur.classes_held.times", 3, module=WITH_A_SETTING)
-    run = Run(cfg)
-    assert run.settings.demands["classes_held.times"] == 3
-    assert run.settings.agreed["ggeur.classes_held.times"] == "3"
+    settings = Run(cfg).settings
+    assert settings.demands["classes_held.times"] == 3
+    assert settings.agreed["ggeur.classes_held.times"] == "3"
 
 
 def test_it_says_what_it_objects_to(config):

@@ -117,37 +117,25 @@ def test_the_size_of_an_update_is_that_of_its_bytes(client, number, steps, tenso
     assert update.packed_size == len(update.to_bytes())
 
 
-DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
-
 NOT_MESSAGES = {
     "empty": b"",
-    "one byte": b"{",
-    "zeros": bytes(100),
     "huge header length": b"\xff" * 100,
     "text": b"GET / HTTP/1.1\r\n\r\n",
     "pickle": pickle.dumps({"client": 3, "params": [0.0] * 10}),
     "no metadata": save({"params": torch.ones(2)}),
-    "other metadata": save({"params": torch.ones(2)}, {"format": "pt"}),
     "null": raw(b"null"),
-    "list": raw(b"[]"),
     "null metadata": raw(b'{"__metadata__":null}'),
     "not text": raw(b'{"__metadata__":{"ggeur":"\xff\xfe"}}'),
     "not json": save({}, {"ggeur": "version 1"}),
     "json number": save({}, {"ggeur": "1"}),
-    "json list": save({}, {"ggeur": "[]"}),
     "no kind": save({}, {"ggeur": '{"version": 2, "numbers": {}}'}),
     "numbers no dict": save(
         {}, {"ggeur": '{"version": 2, "kind": "prepare_reply", "numbers": 5}'}
     ),
     "deep list": save({}, {"ggeur": "[" * 100_000}),
-    "deep dict": save(
-        {}, {"ggeur": f'{{"version": 2, "kind": "prepare_reply", "numbers": {DEEP}}}'}
-    ),
     "unknown dtype": with_tensor("X9", [2], 2),
     "four-bit dtype": with_tensor("F4", [4], 2),
-    "negative shape": with_tensor("F32", [-1], 4),
     "shape beyond int64": with_tensor("F32", [2**63, 0], 0),
-    "shape overflows": with_tensor("F32", [2**40, 2**40], 4),
     "shape promises more": with_tensor("F32", [2**30], 4),
 }
 

@@ -23,16 +23,24 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     kept_head,
     rounded_hits,
 )
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
+    StatisticsClient,
+)
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS, Model
-from federatedscope_ggeur.models.closed_forms import Components, temperatures
+from federatedscope_ggeur.models.closed_forms import (
+    ComponentBook,
+    Components,
+    temperatures,
+)
 from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 from federatedscope_ggeur.reporting.lines import kept_line
 
 #: What tells two components apart.
 PLACE = ("labels", "clients", "domains")
+TENSORS = (*PLACE, "counts", "means")
 
 
 def components():
@@ -55,7 +63,7 @@ def test_components_arrive_to_the_bit(grain):
     sent = components().merged(grain)
     data = LeaveOneOut(sent).to_bytes()
     found = LeaveOneOut.from_bytes(data, SCHEMA)
-    for name in ("labels", "counts", "means", "clients", "domains"):
+    for name in TENSORS:
         assert torch.equal(getattr(found.components, name), getattr(sent, name))
     upper = torch.triu(sent.scatter)
     assert torch.equal(torch.triu(found.components.scatter), upper)
@@ -163,9 +171,8 @@ def test_weights_of_components_arrive_to_the_bit():
     ],
 )
 def test_weighted_hits_lie_within_the_weight_of_the_rows(hits, weight, field):
-    sent = HitCounts(1, 9, torch.tensor(hits), 0, 4, 0, weight)
-    if sent.hits.is_floating_point():
-        sent = replace(sent, hits=sent.hits.double())
+    kind = torch.float64 if isinstance(hits[0], float) else torch.int64
+    sent = HitCounts(1, 9, torch.tensor(hits, dtype=kind), 0, 4, 0, weight)
     if not field:
         found = HitCounts.from_bytes(sent.to_bytes(), WEIGHTED, "client 1")
         assert torch.equal(found.hits, sent.hits)
@@ -198,19 +205,12 @@ def test_weighted_hits_are_rounded_to_a_64th_of_the_mean_weight():
 def asked(min_samples):
     """A client of a federation, and a query with its components."""
     federation = chosen_federation("ncm", min_samples)
-    clients = federation.clients
-    names = tuple(dict.fromkeys(c.domain for c in clients.values()))
-    parts = []
-    for k, client in clients.items():
-        classes = client.task.num_classes
-        counts = torch.bincount(client.labels, minlength=classes)
-        kept = (counts >= min_samples)[client.labels]
-        held = Statistics.from_embeddings(
-            client.features[kept], client.labels[kept], classes
-        )
-        parts.append(Components.of_client(held, k, client.domain, names))
-    message = LeaveOneOut(Components.joined(parts).merged("class"))
-    return clients[1], message, LossQuery((0,), (temperatures(1.0),))
+    book = ComponentBook(tuple(federation.server.client_domains.values()))
+    for k in federation.clients:
+        sent = federation.side(k, StatisticsClient).statistics()
+        book.add(sent.statistics, k, sent.domain)
+    message = LeaveOneOut(book.components().merged("class"))
+    return federation.clients[1], message, LossQuery((0,), (temperatures(1.0),))
 
 
 def test_a_client_answers_one_query_alone():
@@ -268,10 +268,7 @@ def test_rows_of_classes_that_nobody_sent_are_counted_from_the_threshold_on(miss
     client, message, _ = asked(1)
     parts = message.components
     kept = parts.labels >= missing
-    fewer = {
-        name: getattr(parts, name)[kept]
-        for name in ("labels", "counts", "means", "clients", "domains")
-    }
+    fewer = {name: getattr(parts, name)[kept] for name in TENSORS}
     message = LeaveOneOut(replace(parts, **fewer))
     rows = int(client.counts[:missing].sum())
     for least, told in ((1, rows), (max(rows, 1), rows), (rows + 1, 0)):
@@ -320,61 +317,53 @@ def start(val_acc=None, test=0.5, **details):
     return Round0([1], 0.1, {"1": 5}, 1, 0, 1, 0, closed_form=head)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5])
+CHOSEN = {"chosen_by": "leave_one_out", "confounded_share": 0.1}
+#: Half of how domains differ goes with the class, and a little more than that.
+HALF, MORE = {**CHOSEN, "confounded_share": 0.5}, {"confounded_share": 0.51}
+ABSENT = {**CHOSEN, "withheld_share": 0.3, "absent_rows": 5}
+AVERAGED = {**CHOSEN, "absent_rows": 0, "averaged": True}
+NONE = None, None
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "head"),
-    [(0.8, 0.9, "trained"), (0.9, 0.8, "closed_form"), (0.8, 0.8, "closed_form")],
+    ("details", "shares", "head", "by"),
+    [
+        # Validation rows decide.
+        (CHOSEN, (0.8, 0.9), "trained", "validation"),
+        (HALF, (0.8, 0.9), "trained", "validation"),
+        (HALF, (0.9, 0.8), "closed_form", "validation"),
+        (CHOSEN, (0.8, 0.8), "closed_form", "validation"),
+        # Without them it is what rows left out have chosen.
+        (CHOSEN, NONE, "closed_form", "leave_one_out"),
+        ({"confounded_share": 0.1}, NONE, "closed_form", "default"),
+        # Classes that nobody sent are known to the trained one alone.
+        (ABSENT, NONE, "trained", "absent"),
+        ({**ABSENT, "absent_rows": 0}, NONE, "closed_form", "leave_one_out"),
+        # A mean of both takes the place of the trained one.
+        (AVERAGED, NONE, "average", "withheld"),
+        ({**AVERAGED, "hidden_units": 256}, NONE, "average", "columns"),
+        (AVERAGED, (0.8, 0.9), "average", "validation"),
+        (AVERAGED, (0.8, 0.7), "closed_form", "validation"),
+        # Where labels and domains are confounded it is the trained one.
+        (MORE, NONE, "trained", "confounded"),
+        (MORE, (0.9, 0.1), "trained", "confounded"),
+    ],
 )
-def test_validation_rows_decide(share, before, after, head):
-    round0 = start(before, confounded_share=share, chosen_by="leave_one_out")
-    rounds = [record(1, 0.1), record(2, after), skipped(3)]
-    assert kept_head(round0, rounds) == Kept(head, "validation", before, after)
-
-
-def test_without_them_it_is_what_rows_left_out_have_chosen():
-    round0 = start(chosen_by="leave_one_out", confounded_share=0.1)
-    kept = kept_head(round0, [record(1)])
-    assert kept == Kept("closed_form", "leave_one_out", None, None)
-    assert kept_head(start(confounded_share=0.1), [record(1)]).by == "default"
-
-
-def test_classes_that_nobody_sent_are_known_to_the_trained_one_alone():
-    details = {"chosen_by": "leave_one_out", "confounded_share": 0.1}
-    round0 = start(**details, withheld_share=0.3, absent_rows=5)
-    assert kept_head(round0, [record(1)]) == Kept("trained", "absent", None, None)
-    round0 = start(**details, withheld_share=0.3, absent_rows=0)
-    assert kept_head(round0, [record(1)]).head == "closed_form"
-
-
-def test_a_mean_of_both_takes_the_place_of_the_trained_one():
-    details = {"chosen_by": "leave_one_out", "absent_rows": 0, "averaged": True}
-    kept = kept_head(start(**details), [record(1)])
-    assert kept == Kept("average", "withheld", None, None)
-    for after, head in ((0.9, "average"), (0.7, "closed_form")):
-        kept = kept_head(start(0.8, **details), [record(1, after)])
-        assert kept == Kept(head, "validation", 0.8, after)
-        said = f"right in closed form, {100 * after:.2f}% by both heads' mean)"
-        assert said in kept_line(kept, averaged=True)
-    assert "0.00% trained" in kept_line(Kept("trained", "validation", 0.8, 0.0))
-
-
-@pytest.mark.parametrize("values", [(None, None), (0.9, 0.1)])
-def test_where_labels_and_domains_are_confounded_it_is_the_trained_one(values):
-    before, after = values
-    round0 = start(before, confounded_share=0.51, chosen_by="default")
-    kept = kept_head(round0, [record(1, after)])
-    assert kept == Kept("trained", "confounded", before, after)
-
-
-@pytest.mark.parametrize("val", [(None, None), (0.6, 0.7)])
-def test_test_rows_have_no_say(val):
-    heads = set()
-    for before, after in [(0.1, 0.9), (0.9, 0.1)]:
-        round0 = start(val[0], before, chosen_by="leave_one_out")
-        heads.add(kept_head(round0, [record(1, val[1], after)]))
-    assert len(heads) == 1
+@pytest.mark.parametrize("tests", [(0.1, 0.9), (0.9, 0.1)])
+def test_which_head_is_left(details, shares, head, by, tests):
+    """Test rows have no say."""
+    (before, after), (start_test, test) = shares, tests
+    rounds = [record(1, before and 0.1), record(2, after, test), skipped(3)]
+    kept = kept_head(start(before, start_test, **details), rounds)
+    assert kept == Kept(head, by, before, after)
 
 
 def test_before_any_round_there_is_only_the_one_in_closed_form():
     kept = kept_head(start(0.5, confounded_share=0.9), [])
     assert kept == Kept("closed_form", "default", None, None)
+
+
+def test_both_shares_are_said():
+    said = kept_line(Kept("average", "validation", 0.8, 0.9), averaged=True)
+    assert "right in closed form, 90.00% by both heads' mean)" in said
+    assert "0.00% trained" in kept_line(Kept("trained", "validation", 0.8, 0.0))

@@ -10,13 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from by_bytes import Federation, make_client_data, make_rows
+from by_bytes import CLASSES, DIM, Federation, make_client_data, make_rows
+from changed_rows import changed
 from early_stop_oracle import LARGER_IS_BETTER, stops_at
+from outcomes import finished
 from torch.nn import functional as F
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.engines.run import Run, load_federated_data
-from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.engines.run import load_federated_data, run
+from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
@@ -42,31 +44,25 @@ from federatedscope_ggeur.reporting.lines import absent_line
 
 @pytest.fixture(params=[ModelSettings(), ModelSettings(hidden=4, dropout=0.5)])
 def model(request):
-    return build_model(3, 4, request.param).reset(torch.Generator().manual_seed(0))
-
-
-def made_rows(n):
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.randint(4, (n,), generator=generator)
-    return torch.randn(n, 3, generator=generator), labels
+    return build_model(DIM, CLASSES, request.param).reset(
+        torch.Generator().manual_seed(0)
+    )
 
 
 def test_equals_a_plain_count(model):
-    features, labels = made_rows(200)
+    features, labels = make_rows(200, seed=1)
     params = torch.randn(len(to_vector(model)))
     score = evaluate(model, params, features, labels)
     logits = model.at(params)(features)
     assert score.total == 200
-    assert score.correct == sum(
-        int(row.argmax()) == int(label) for row, label in zip(logits, labels)
-    )
+    assert score.correct == int((logits.argmax(dim=1) == labels).sum())
     mean_loss = F.cross_entropy(logits, labels).item()
     assert score.loss_sum / score.total == pytest.approx(mean_loss, rel=1e-5)
     assert score.accuracy == score.correct / 200
 
 
 def test_many_rows_score_as_their_parts_do(model):
-    features, labels = made_rows(20_000)
+    features, labels = make_rows(20_000, seed=1)
     params = to_vector(model)
     whole = evaluate(model, params, features, labels)
     parts = Score()
@@ -77,7 +73,7 @@ def test_many_rows_score_as_their_parts_do(model):
 
 
 def test_no_rows_give_no_accuracy(model):
-    score = evaluate(model, to_vector(model), *made_rows(0))
+    score = evaluate(model, to_vector(model), *make_rows(0, seed=1))
     assert score == Score(0, 0, 0.0)
     assert score.accuracy is None
 
@@ -85,7 +81,7 @@ def test_no_rows_give_no_accuracy(model):
 def test_leaves_the_heads_own_weights_and_mode_alone(model):
     before = to_vector(model)
     model.train()
-    evaluate(model, torch.zeros_like(before), *made_rows(5))
+    evaluate(model, torch.zeros_like(before), *make_rows(5, seed=1))
     assert torch.equal(to_vector(model), before)
     assert model.training
 
@@ -93,42 +89,39 @@ def test_leaves_the_heads_own_weights_and_mode_alone(model):
 def test_a_loss_beyond_numbers_is_an_error_that_says_what_to_do(model):
     params = torch.full_like(to_vector(model), 3e38)
     with pytest.raises(GGEURError, match=r"diverged.*train\.optimizer\.lr"):
-        evaluate(model, params, *made_rows(5))
+        evaluate(model, params, *make_rows(5, seed=1))
 
 
-class TestMetrics:
-    def test_have_federatedscopes_names_and_meanings(self):
-        assert Score(3, 4, 2.0).metrics("val") == {
-            "val_acc": 0.75,
-            "val_correct": 3,
-            "val_loss": 2.0,
-            "val_avg_loss": 0.5,
-            "val_total": 4,
-        }
+def test_metrics_have_federatedscopes_names_and_meanings():
+    assert Score(3, 4, 2.0).metrics("val") == {
+        "val_acc": 0.75,
+        "val_correct": 3,
+        "val_loss": 2.0,
+        "val_avg_loss": 0.5,
+        "val_total": 4,
+    }
 
-    def test_weighted_are_averages_by_rows_but_for_counts(self):
-        found = average_metrics(
-            [{"val": Score(1, 1, 0.5)}, {"val": Score(1, 3, 2.5)}], "weighted_avg"
-        )
-        assert found == {
-            "val_acc": pytest.approx((1 * 1 + 1 / 3 * 3) / 4),
-            "val_correct": 1.0,
-            "val_loss": pytest.approx((0.5 * 1 + 2.5 * 3) / 4),
-            "val_avg_loss": pytest.approx((0.5 * 1 + 2.5 / 3 * 3) / 4),
-            "val_total": 2.0,
-        }
 
-    def test_plain_averages_count_every_client_once(self):
-        found = average_metrics(
-            [{"val": Score(1, 1, 0.5)}, {"val": Score(0, 3, 2.5)}], "avg"
-        )
-        assert (found["val_acc"], found["val_loss"]) == (0.5, 1.5)
+BOTH = [{"val": Score(1, 1, 0.5)}, {"val": Score(1, 3, 2.5)}]
+#: A client without rows of a split does not count.
+APART = [{"val": Score(), "test": Score(1, 2, 1.0)}, {"val": Score(1, 1, 0.1)}]
 
-    def test_a_client_without_rows_of_a_split_does_not_count(self):
-        scores = [{"val": Score(), "test": Score(1, 2, 1.0)}, {"val": Score(1, 1, 0.1)}]
-        found = average_metrics(scores, "avg")
-        assert (found["val_acc"], found["test_acc"]) == (1.0, 0.5)
-        assert average_metrics([{"val": Score()}], "avg") == {}
+
+@pytest.mark.parametrize(
+    ("scores", "how", "wanted"),
+    [
+        (BOTH, "weighted_avg", {"acc": 2 / 4, "loss": 2.0, "avg_loss": 3 / 4}),
+        (BOTH, "weighted_avg", {"correct": 1.0, "total": 2.0}),
+        (BOTH, "avg", {"acc": 2 / 3, "loss": 1.5}),
+        (APART, "avg", {"acc": 1.0, "total": 1.0}),
+        ([{"val": Score()}], "avg", {}),
+    ],
+)
+def test_averages_over_clients(scores, how, wanted):
+    found = average_metrics(scores, how)
+    assert bool(found) == bool(wanted)
+    for name, value in wanted.items():
+        assert found[f"val_{name}"] == pytest.approx(value)
 
 
 def made(n, size=3.0, seed=0):
@@ -188,7 +181,7 @@ def test_a_row_that_is_certain_and_wrong_stays_finite():
 
 class TestClassesThatNobodySent:
     def test_their_rows_are_told_apart_over_any_parts(self, model):
-        features, labels = made_rows(300)
+        features, labels = make_rows(300, seed=1)
         params, absent = torch.randn(len(to_vector(model))), (1, 3)
         parts = Score()
         for part in torch.arange(300).split(70):
@@ -213,16 +206,14 @@ class TestClassesThatNobodySent:
 
     def test_a_few_rows_count_with_the_others(self, model):
         params = to_vector(model)
-        x, y = made_rows(20)
+        x, y = make_rows(20, seed=1)
         score = evaluate(model, params, x, y, temperature=1.0, absent=(1,))
         few = min(int((y == 1).sum()), int((y != 1).sum()))
         assert score.told(few) == score
         kept_back = score.told(few + 1)
         assert kept_back.absent(1).rows == 0
-        assert absent_line(kept_back.absent(1), few + 1) == (
-            f"classes that nobody sent: 1; no client has {few + 1} or more test rows "
-            "of them"
-        )
+        told_of_none = absent_line(kept_back.absent(1), few + 1)
+        assert f"1; no client has {few + 1} or more test rows" in told_of_none
         assert f"1, with {few} test rows (" in absent_line(score.absent(1), few)
         both = score + kept_back
         assert both.of_sent.rows == score.of_sent.rows + 20
@@ -231,12 +222,20 @@ class TestClassesThatNobodySent:
 # What a client tells of its validation rows, and of rows of classes nobody sent.
 
 
-def test_a_client_answers_for_one_head_and_enough_rows_alone():
-    federation = Federation(make_client_data(), min_samples=4).round0()
+@pytest.fixture
+def federation():
+    return Federation(make_client_data(), min_samples=4).round0()
+
+
+@pytest.fixture
+def rows():
+    return Embeddings(*make_rows(40, seed=9), "domain 1")
+
+
+def test_a_client_answers_for_one_head_and_enough_rows_alone(federation, rows):
     server, client = federation.server, federation.clients[1]
     params = server.head_params()
     query = LossQuery((0,), (temperatures(16.0),))
-    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
     side = EvaluationClient(client, {"val": rows})
     answer = side.validation_losses(Broadcast(4, params), query)
     assert answer.rows == len(rows)
@@ -255,10 +254,8 @@ def test_a_client_answers_for_one_head_and_enough_rows_alone():
         assert bool(answer.losses.any()) == bool(told)
 
 
-def test_a_client_tells_rows_apart_for_one_list_of_classes_alone():
-    federation = Federation(make_client_data(), min_samples=4).round0()
+def test_a_client_tells_rows_apart_for_one_list_of_classes_alone(federation, rows):
     client, params = federation.clients[1], federation.server.head_params()
-    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
     side = EvaluationClient(client, {"test": rows})
     asked = Broadcast(4, params, absent=(0,))
     assert Broadcast.from_bytes(asked.to_bytes(), client.schema).absent == (0,)
@@ -273,11 +270,9 @@ def test_a_client_tells_rows_apart_for_one_list_of_classes_alone():
         side.evaluate(Broadcast(6, params, absent=(1,)))
 
 
-def test_a_restart_opens_no_other_list_of_classes():
+def test_a_restart_opens_no_other_list_of_classes(federation, rows):
     """Round 0 is answered again after a restart, also if it named no classes."""
-    federation = Federation(make_client_data(), min_samples=4).round0()
     client, params = federation.clients[1], federation.server.head_params()
-    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
     asked = EVALUATE, (Broadcast(0, params).to_bytes(),)
     for _ in range(2):
         handler = ClientHandler(client, {"test": rows}, DecodedParts())
@@ -299,26 +294,15 @@ VALIDATED = [
 ]  # fmt: skip
 
 
-def finished(cfg, data=None) -> Run:
-    run = Run(cfg, data)
-    run.follow(lambda record: None)
-    return run
-
-
-def with_labels_of_test_rows_permuted(data):
+def permuted(data):
     """`data` as far as training and validation go; every client's test labels mixed."""
     generator = torch.Generator().manual_seed(5)
 
     def mixed(rows: Embeddings) -> Embeddings:
         order = torch.randperm(len(rows), generator=generator)
-        return Embeddings(rows.features, rows.labels[order], rows.domain)
+        return replace(rows, labels=rows.labels[order])
 
-    clients = [replace(client, test=mixed(client.test)) for client in data.clients]
-    pooled = data.pooled and {
-        **data.pooled,
-        "test": {name: mixed(rows) for name, rows in data.pooled["test"].items()},
-    }
-    return replace(data, clients=tuple(clients), pooled=pooled)
+    return changed(data, mixed, ["test"])
 
 
 @pytest.mark.parametrize(
@@ -334,8 +318,7 @@ def with_labels_of_test_rows_permuted(data):
 def test_labels_of_test_rows_choose_nothing(config, settings):
     cfg = config(*VALIDATED, *settings)
     data = load_federated_data(cfg)
-    before = finished(cfg, data).history.results()
-    after = finished(cfg, with_labels_of_test_rows_permuted(data)).history.results()
+    before, after = run(cfg, data), run(cfg, permuted(data))
     assert before.final.avg != after.final.avg
     first, second = before.final.chosen, after.final.chosen
     assert (first.round, first.key, first.value) == (
@@ -347,7 +330,7 @@ def test_labels_of_test_rows_choose_nothing(config, settings):
 
 
 def test_the_chosen_round_is_the_first_of_the_best(config):
-    results = finished(config(*VALIDATED, "train.optimizer.lr", 0.5)).history.results()
+    results = run(config(*VALIDATED, "train.optimizer.lr", 0.5))
     losses = [record.metrics["val_loss"] for record in results.rounds]
     best = results.rounds[int(np.argmin(losses))]
     chosen = results.final.chosen
@@ -360,28 +343,17 @@ def test_validation_rows_are_scored_and_not_trained_on(config):
     """They can be anything: only what they score changes."""
     cfg = config(*VALIDATED)
     data = load_federated_data(cfg)
-    spoilt = replace(
-        data,
-        clients=tuple(
-            replace(c, val=Embeddings(c.val.features * 50, c.val.labels, c.domain))
-            for c in data.clients
-        ),
-    )
-    before, after = finished(cfg, data), finished(cfg, spoilt)
+    spoilt = changed(data, lambda r: replace(r, features=50 * r.features), ["val"])
+    (before, here), (after, there) = finished(cfg, data), finished(cfg, spoilt)
     server = before.engine.server
     assert torch.equal(server.params, after.engine.server.params)
-    one, two = (run.history.rounds[-1].metrics for run in (before, after))
+    one, two = here.rounds[-1].metrics, there.rounds[-1].metrics
     assert one["val_loss"] != two["val_loss"]
     assert one["test_loss"] == two["test_loss"]
-    scores = [
-        evaluate(server.model, server.params, held.val.features, held.val.labels)
-        for held in data.clients
-    ]
-    assert min(score.total for score in scores) > 0
-    rows = sum(score.total for score in scores)
-    for name in ("acc", "avg_loss", "loss"):
-        wanted = sum(s.metrics("val")[f"val_{name}"] * s.total for s in scores) / rows
-        assert one[f"val_{name}"] == pytest.approx(wanted, rel=1e-12)
+    held = [client.val for client in data.clients]
+    scores = [evaluate(server.model, server.params, v.features, v.labels) for v in held]
+    wanted = average_metrics([{"val": score} for score in scores], "weighted_avg")
+    assert {name: one[name] for name in wanted} == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +373,7 @@ def test_a_run_ends_where_the_plain_rule_says(
     common += ["federate.make_global_eval", by_server]
     common += ["early_stop.patience", patience, "early_stop.delta", delta]
     common += ["early_stop.improve_indicator_mode", mode]
-    stopped = finished(config(*common)).history.results()
+    stopped = run(config(*common))
     curve = [record.metrics[key] for record in stopped.rounds]
     larger = LARGER_IS_BETTER[key.partition("_")[2]]
     wanted = stops_at(curve, patience, delta, mode, larger)
@@ -420,21 +392,15 @@ def test_without_rows_fs_s_default_key_finds_nothing_and_a_note_says_so(
     config, settings, why
 ):
     plain = [KEY, "val_loss", "early_stop.patience", 2, "eval.split", ["test"]]
-    run = finished(config(*plain, *settings))
+    going, results = finished(config(*plain, *settings))
     note = f"there is no val_loss ({why}), so early_stop.patience 2 does nothing"
-    assert f"note: {note}" in run.describe()
-    results = run.history.results()
+    assert f"note: {note}" in going.describe()
     assert results.notes[0] == note
     assert (results.final.chosen, results.stopped_early) == (None, None)
 
 
-def test_test_rows_may_not_stop_a_run(config):
-    with pytest.raises(ConfigError, match=r"early_stop\.patience: must be 0 with"):
-        config(*VALIDATED, KEY, "test_loss", "early_stop.patience", 1)
-
-
 def test_nothing_stops_what_is_not_averaged(config):
     settings = ["early_stop.patience", 1, "train.optimizer.lr", 3.0]
-    run = finished(config(*VALIDATED, *settings, "eval.report", ["raw"]))
-    assert len(run.history.rounds) == 6
-    assert "eval.report holds neither" in run.history.results().notes[0]
+    results = run(config(*VALIDATED, *settings, "eval.report", ["raw"]))
+    assert len(results.rounds) == 6
+    assert "eval.report holds neither" in results.notes[0]

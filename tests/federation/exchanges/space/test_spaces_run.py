@@ -12,14 +12,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from by_bytes import CLASSES, DIM, make_rows
+from changed_rows import changed
 from every_method import words
 from safetensors.torch import load_file
 
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
-from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
-    AugmentationExchange,
-)
 from federatedscope_ggeur.federation.exchanges.space import (
     SpaceBroadcast,
     SpaceMaker,
@@ -51,21 +50,9 @@ def space_of(parts):
     return Space.standard(Totals.of_rows(rows))
 
 
-def changed(data, change, splits=("train", "val", "test")):
-    """`data` with the features of some of its splits changed."""
-
-    def part(rows):
-        return replace(rows, features=change(rows.features))
-
-    clients = tuple(
-        replace(held, **{split: part(getattr(held, split)) for split in splits})
-        for held in data.clients
-    )
-    pooled = data.pooled and {
-        split: {name: part(rows) for name, rows in domains.items()}
-        for split, domains in data.pooled.items()
-    }
-    return replace(data, clients=clients, pooled=pooled)
+def within(space):
+    """What makes of rows those in the space."""
+    return lambda rows: replace(rows, features=space.features(rows.features))
 
 
 def assert_same_run(config, settings):
@@ -75,9 +62,7 @@ def assert_same_run(config, settings):
     # Clients that are scored alone tell nothing.
     trained = inside.engine.server.participants
     space = space_of([h for h in data.clients if h.number in trained])
-    outside = Run(
-        config(*settings, "ggeur.space", "raw"), changed(data, space.features)
-    )
+    outside = Run(config(*settings, "ggeur.space", "raw"), changed(data, within(space)))
     here, there = (going.follow(lambda record: None) for going in (inside, outside))
     rows = torch.cat([rows.features for rows in data.test_sets().values()])
     found, wanted = here.model(rows), there.model(space.features(rows))
@@ -124,17 +109,12 @@ def test_a_run_in_a_space_is_a_raw_run_on_transformed_rows(config, settings):
 @pytest.mark.parametrize(
     "settings", [[*PLAIN, *CCVR], [*POOLED, "ggeur.statistics", "summed"]], ids=str
 )
-def test_so_is_one_on_dimensions_in_other_units(config, settings, tmp_path):
-    point = tmp_path / "point"
-    inside = [*settings, "ggeur.space", STANDARD]
-    results = run(config(*inside, "federate.save_to", point))
+def test_so_is_one_on_dimensions_in_other_units(config, settings):
+    results = run(config(*settings, "ggeur.space", STANDARD))
     assert results.round0.space["scales"] == "each"
     assert_same_run(config, settings)
     raw = run(config(*settings, "ggeur.space", "raw"))
     assert results.final.avg > raw.final.avg
-    restored = run(config(*inside, "federate.restore_from", point))
-    assert restored.round0.space == results.round0.space
-    assert torch.equal(to_vector(restored.model), to_vector(results.model))
 
 
 def assert_space_of_all_rows(config, statistics, tolerance, least=1):
@@ -169,23 +149,6 @@ def test_so_is_the_scale_of_each_dimension(config, statistics, least):
     assert_space_of_all_rows(config, statistics, 1e-6, least)
 
 
-def test_shapes_in_the_space_are_those_of_rows_in_it(config):
-    """Directions of all but equal width may be turned: what they span is compared."""
-    settings = [*GGEUR, "data.splitter", "iid", "data.splitter_args", "[]"]
-    data = load_federated_data(config(*settings))
-    space = space_of(data.clients)
-    shapes = []
-    for kind, given in ((STANDARD, data), ("raw", changed(data, space.features))):
-        going = Run(config(*settings, "ggeur.space", kind), given)
-        next(going.engine.run())
-        shapes.append(
-            going.engine.coordinator.find(AugmentationExchange).make_geometry().shapes
-        )
-    for c, shape in shapes[0].items():
-        here, there = shape.basis(), shapes[1][c].basis()
-        torch.testing.assert_close(here.T @ here, there.T @ there, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize("settings", [[*PLAIN, *MLP], GGEUR], ids=str)
 def test_a_client_by_itself_has_a_space_of_its_own_unless_statistics_travel(
     config, settings
@@ -196,7 +159,7 @@ def test_a_client_by_itself_has_a_space_of_its_own_unless_statistics_travel(
     for held in data.clients:
         alone = replace(data, clients=(held,))
         own = space_of(data.clients if settings[:2] == GGEUR else [held])
-        apart += changed(alone, own.features).clients
+        apart += changed(alone, within(own)).clients
     before = replace(data, clients=tuple(apart))
     inside = run(config(*settings, "ggeur.space", STANDARD))
     outside = run(config(*settings, "ggeur.space", "raw"), before)
@@ -250,11 +213,13 @@ def test_rows_of_validation_and_test_do_not_enter_the_space(config):
     settings = ["data.splits", "[0.6, 0.2, 0.2]", "ggeur.space", STANDARD]
     data = load_federated_data(config(*settings))
     assert len(data.clients[0].val)
-    other = changed(data, lambda rows: rows + 100, ("val", "test"))
-    here, there = (Run(config(*settings), d) for d in (data, other))
-    for going in (here, there):
-        going.follow(lambda record: None)
-    assert torch.equal(here.engine.server.params, there.engine.server.params)
+
+    def moved(rows):
+        return replace(rows, features=rows.features + 100)
+
+    other = changed(data, moved, ("val", "test"))
+    here, there = (run(config(*settings), held) for held in (data, other))
+    assert torch.equal(to_vector(here.model), to_vector(there.model))
 
 
 def test_a_checkpoint_shows_others_the_model_on_raw_embeddings(config, tmp_path):
@@ -266,14 +231,6 @@ def test_a_checkpoint_shows_others_the_model_on_raw_embeddings(config, tmp_path)
 # The space of a run: of all rows that clients tell of, once each, and as it travels.
 #
 # Tests of exchanges/space/messages.py, too.
-
-
-CLASSES, DIM = 3, 4
-
-
-def make_rows(n, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n, DIM, generator=generator), torch.arange(n) % CLASSES
 
 
 def assert_same(space, other):
@@ -309,7 +266,7 @@ def test_where_nobody_tells_it_stays_raw_and_says_so(caplog):
 
 def test_the_scatter_within_classes_goes_beside_means_alone():
     schema = MessageSchema(CLASSES, DIM, 1, StatisticsForm("means"))
-    squares = torch.tensor([0.1, 0.2, 0, 0], dtype=torch.float64)
+    squares = torch.tensor([0.1, 0.2, 0, 0, 0, 0], dtype=torch.float64)
     upload = TotalsUpload(2, Totals.empty(DIM), 0.1 + 0.2, squares)
     received = TotalsUpload.from_bytes(upload.to_bytes(), schema, "client 2")
     assert received.within == upload.within

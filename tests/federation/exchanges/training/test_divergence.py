@@ -26,7 +26,6 @@ from federatedscope_ggeur.methods import METHODS, build_method
 from federatedscope_ggeur.methods.fedavg import FedAvg
 from federatedscope_ggeur.methods.fedproto import FedProto
 from federatedscope_ggeur.methods.scaffold import Scaffold
-from federatedscope_ggeur.reporting import Results, results_table
 
 CLASSES = 4
 GUESSING = math.log(CLASSES)
@@ -192,22 +191,11 @@ def test_a_server_step_that_overflows_says_so():
 # tests/federation/exchanges/training/test_divergence.py.
 
 
-WILD = ("train.optimizer.lr", 10_000)
-
-
-def test_a_rate_far_too_high_is_named_in_the_log_the_results_and_the_table(
-    config, caplog
-):
-    with caplog.at_level(logging.WARNING):
-        results = run(config(*WILD))
-    found = results.diverged
+def test_a_rate_far_too_high_is_named_in_the_results(config):
+    found = run(config("train.optimizer.lr", 10_000)).diverged
     assert (found.round, found.rate) == (1, 10_000)
     assert found.client in (1, 2, 3)
     assert found.largest_weight > 1000
-    (line,) = (text for text in caplog.messages if "diverged" in text)
-    assert f"in round 1 (client {found.client}, train.optimizer.lr 10000)" in line
-    assert line.startswith(results_table(results).splitlines()[-1])
-    assert Results.from_json(results.to_json()).diverged == found
 
 
 @pytest.mark.parametrize(
@@ -224,19 +212,3 @@ def test_a_rate_far_too_high_is_named_in_the_log_the_results_and_the_table(
 )
 def test_healthy_runs_raise_no_alarm(config, settings):
     assert run(config(*settings)).diverged is None
-
-
-@pytest.mark.parametrize("scale", [1e-22, 1e10])
-def test_embeddings_of_any_scale_give_the_same_augmented_sets(scale):
-    """What round 0 sends is relative to the embeddings, however small their squares."""
-    sets = []
-    for factor in (1.0, scale):
-        data = make_client_data((60, 60))
-        data = {k: (domain, factor * x, y) for k, (domain, x, y) in data.items()}
-        clients = Federation(data, steps=(1, 2)).round0().clients
-        sets.append({k: client.recipe.draw(1) for k, client in clients.items()})
-    for number, (features, labels) in sets[0].items():
-        scaled, same = sets[1][number]
-        assert labels.equal(same)
-        relative = scaled.double() / scale
-        assert (relative - features).abs().max() < 1e-4 * features.abs().max()

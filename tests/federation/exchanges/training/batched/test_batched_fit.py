@@ -44,13 +44,12 @@ from federatedscope_ggeur.models import (
     to_vector,
 )
 
-SGD_WITH_DECAY = OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "weight_decay": 1e-2})
-EPOCHS = TrainingSettings(SGD_WITH_DECAY, 3, "epoch", 8)
+EPOCHS = replace(LOCAL, local_update_steps=3)
 SIZES = (37, 20, 9, 0)
 
 
-def head(**settings):
-    model = build_model(DIM, CLASSES, ModelSettings(**settings))
+def head():
+    model = build_model(DIM, CLASSES, ModelSettings())
     return model.reset(torch.Generator().manual_seed(1))
 
 
@@ -66,7 +65,7 @@ def alone(model, member, hooks=None):
     rows = member.rows
     found = fit(
         model,
-        to_vector(head()) if hooks is None else to_vector(model),
+        to_vector(model),
         rows.features,
         rows.labels,
         member.settings,
@@ -79,16 +78,13 @@ def alone(model, member, hooks=None):
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_rates_and_momenta_may_differ_by_client(exact):
-    group = [
-        m._replace(settings=replace(EPOCHS, optimizer=own))
-        for m, own in zip(
-            members(),
-            (
-                OptimizerSettings("SGD", rate, {"momentum": m, "weight_decay": 1e-2})
-                for rate, m in ((0.1, 0.9), (0.01, 0.0), (0.3, 0.5), (0.1, 0.9))
-            ),
-        )
-    ]
+    group = members()
+    for k, (rate, momentum) in enumerate(
+        ((0.1, 0.9), (0.01, 0.0), (0.3, 0.5), (0.1, 0.9))
+    ):
+        options = {"momentum": momentum, "weight_decay": 1e-2}
+        own = replace(EPOCHS, optimizer=OptimizerSettings("SGD", rate, options))
+        group[k] = group[k]._replace(settings=own)
     assert groups(group) == [[0, 1, 2, 3]]
     model = head()
     found = fit_group(model, to_vector(model), group, exact=exact)
