@@ -86,6 +86,7 @@ def files_of(room: str) -> list[Path]:
     return sorted(folder.rglob("*.py")) if folder.is_dir() else [PACKAGE / f"{room}.py"]
 
 
+@cache
 def parsed(file: Path) -> ast.Module:
     """A file of the package; what it imports from its own room stands in full."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -200,10 +201,14 @@ def module_of(file: Path) -> str:
 
 def imports_at_run_time(tree: ast.Module):
     """As `imports`, also within functions, but not what annotations alone need."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            node.body = []
-    return imports(ast.walk(tree))
+    for_annotations = {
+        id(node)
+        for choice in ast.walk(tree)
+        if isinstance(choice, ast.If) and "TYPE_CHECKING" in ast.unparse(choice.test)
+        for statement in choice.body
+        for node in ast.walk(statement)
+    }
+    return imports(n for n in ast.walk(tree) if id(n) not in for_annotations)
 
 
 def circle_among(modules: dict[str, ast.Module]) -> list[str]:
