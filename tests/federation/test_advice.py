@@ -53,12 +53,13 @@ class TestWithheld:
 
     def test_a_domain_that_lacks_much_is_named(self):
         """Half of one domain's classes are withheld: 4% of all rows."""
-        counts = np.array([[90, 90, 90, 90], [14, 14, 3, 3]])
-        domains = ["art", "sketch"]
+        counts = np.array([[90, 90, 90, 90], [14, 14, 3, 3], [0, 0, 0, 0]])
+        domains = ["art", "sketch", "unseen"]
         assert withheld_note(counts, 5) == ""
         note = withheld_note(counts, 5, domains)
         assert "sketch (17.6% of its rows, all of 2 of its 4 classes)" in note
         assert "art (" not in note
+        assert "unseen" not in note
         assert lacking_domains(counts, 3, domains) == []
         assert better_threshold(counts, 5, domains) == 3
 

@@ -225,6 +225,10 @@ def test_who_a_client_is_must_be_said_once(get, also, problem):
         get(also=distributed("client", **also))
 
 
+def test_each_process_is_one_client(get):
+    get(also=distributed("client", data_idx=3))
+
+
 # The trainer by the interface that FederatedScope (FS) gives one.
 
 

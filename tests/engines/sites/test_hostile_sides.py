@@ -124,6 +124,15 @@ def test_a_site_that_writes_on_and_on_stops_nobody(world, config, caplog):
     assert here.turn(here.server) == "statistics, round 0; awaited: s1, s3"
 
 
+def test_a_file_of_too_many_messages_is_refused(world, config, caplog):
+    here = world(*TWO)
+    here.turns(1, here.server)
+    liar = Liar(here, here.sites[0], here.server, config())
+    liar.say(*liar.said(liar.place) * 65)
+    here.turn(here.server)
+    assert "too many messages" in caplog.text
+
+
 def evaluated(here: World, cfg) -> tuple[Liar, Envelope]:
     """The server's hand after the first evaluation, and the question."""
     for _ in range(9):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from written_runs import made
 
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.sites.watch import (
     METRICS_PROM,
     STATES,
@@ -46,6 +47,23 @@ class Stands:
 
 def read(folder):
     return json.loads((folder / STATUS_FILE).read_text())
+
+
+def test_a_monitor_asks_with_the_file_of_the_process(tmp_path, capsys):
+    file = tmp_path / "server.yaml"
+    file.write_text("outdir: out\nexpname: run")
+    ask = ["healthy", "--cfg", str(file), "expname", "other"]
+    folder = tmp_path / "out" / "other"
+    folder.mkdir(parents=True)
+    stands = Stands()
+    with closing(Watch(folder, "server", stands, pause=0.02)):
+        stands.wait(2)
+        assert main(ask) == 0
+        assert main(ask[:3]) == 1
+    assert main(ask) == 1
+    assert capsys.readouterr().out.count("no process of this file") == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["healthy"])
 
 
 def test_a_wait_is_said_again_and_again_and_the_file_follows(tmp_path, caplog):

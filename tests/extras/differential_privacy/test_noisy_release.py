@@ -1,6 +1,7 @@
 """What one row changes of a release, and that noise has the claimed size."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,6 +70,18 @@ def test_neighbours_never_differ_by_more_than_the_sensitivity():
         swapped = torch.cat([features[:-1], other]), torch.cat([labels[:-1], label])
         replaced = max(replaced, mu_between(whole, blocks(*swapped, centre)))
     assert replaced <= replaced_mu(PLAN) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("shares", "factor"),
+    [
+        ({"counts": 0.4, "mean": 0.3, "sums": 0.2, "square": 0.1}, 2.6),  # other class
+        ({"counts": 0.1, "mean": 0.2, "sums": 0.5, "square": 0.2}, 3.2),  # the same
+    ],
+)
+def test_a_replaced_row_counts_by_the_shares(shares, factor):
+    plan = SimpleNamespace(mu=0.5, shares=shares)
+    assert replaced_mu(plan) == pytest.approx(0.5 * factor**0.5)
 
 
 def test_constructed_neighbours_reach_every_sensitivity():

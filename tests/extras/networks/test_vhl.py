@@ -41,7 +41,6 @@ def test_nothing_travels():
     assert not any(update.upload for update in federation.train(1))
 
 
-@pytest.mark.slow
 def test_only_the_first_passes_are_aligned():
     # Of two passes over the rows; without the cross-entropy there is nothing else.
     def after(method):

@@ -90,8 +90,13 @@ def test_without_the_state_of_a_client_a_run_does_not_go_on(config, path, method
     refused(again, r".*client_0002.* of client 2 is missing")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", [*STATEFUL, *SERVERS])
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=() if name == "fedmix" else pytest.mark.slow)
+        for name in (*STATEFUL, *SERVERS)
+    ],
+)
 def test_states_and_uploads_go_on_also_after_a_round_that_was_cut_off(
     config, path, tmp_path, method
 ):

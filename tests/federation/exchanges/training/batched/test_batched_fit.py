@@ -132,6 +132,22 @@ def test_fixed_steps_serve_another_round():
             torch.testing.assert_close(result.params, alone(head(), member, one))
 
 
+def test_each_round_has_its_own_loss_term():
+    group, model = members(sizes=(37, 20)), head()
+    for weight in (0.0, 1.0):
+        hooks = BatchedHooks(
+            loss_term=lambda heads, batch, by=weight: (
+                by * batch.mean(batch.logits.square().sum(dim=2))
+            )
+        )
+        found = fit_group(model, to_vector(head()), group, hooks, exact=False)
+    one = LocalHooks(
+        loss_term=lambda model, batch: batch.logits.square().sum(dim=1).mean()
+    )
+    for result, member in zip(found, group):
+        torch.testing.assert_close(result.params, alone(head(), member, one))
+
+
 def test_rows_by_number():
     group = members()
     order = torch.randperm(37, generator=torch.Generator().manual_seed(3))[:30]
