@@ -93,7 +93,7 @@ def test_without_the_state_of_a_client_a_run_does_not_go_on(config, path, method
 @pytest.mark.parametrize(
     "method",
     [
-        pytest.param(name, marks=() if name == "fedmix" else pytest.mark.slow)
+        pytest.param(name, marks=() if name == "fedfa" else pytest.mark.slow)
         for name in (*STATEFUL, *SERVERS)
     ],
 )
