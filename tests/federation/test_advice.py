@@ -22,7 +22,13 @@ from federatedscope_ggeur.federation.advice import (
     step2_note,
     withheld_note,
 )
-from federatedscope_ggeur.federation.holdings import Holdings, Withheld, median_rows
+from federatedscope_ggeur.federation.holdings import (
+    Holdings,
+    Withheld,
+    augmented_rows,
+    median_rows,
+)
+from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
 
 #: 3 of 4 pairs hold 4 rows, which is a tenth of all rows less a little.
 FEW_PAIRS = [[4, 4], [4, 120]]
@@ -197,6 +203,18 @@ def test_holdings_count_rows_and_lengths():
 )
 def test_the_median_is_of_those_that_hold_rows(rows, median):
     assert median_rows(rows) == median
+
+
+def test_with_sums_an_anchor_is_a_mean_over_enough_rows_of_others():
+    """Class 0 alone has one: single clients are left with fewer rows of the rest."""
+    counts = np.array([[4, 0, 1], [5, 2, 0], [0, 3, 0]])
+    held = Holdings((1, 2, 3), ("a", "a", "b"), counts, np.ones(3))
+    settings = AugmentationSettings((1, 2), TotalSizes(12, 5))
+    assert augmented_rows(held, settings, 3, "others").tolist() == [
+        (12 + 5) + 12,
+        (12 + 5) + 12,
+        5 + 12,
+    ]
 
 
 @pytest.mark.parametrize("steps", [[1], [1, 2]], ids=str)
