@@ -79,9 +79,9 @@ def few_of_a_class(data, few=3, label=2):
     return domain, features, labels
 
 
-def held(number, domain, features, labels):
+def held(number, domain, features, labels, weights=None):
     """What a client holds, such as `ClientData`."""
-    train = SimpleNamespace(features=features, labels=labels, weights=None)
+    train = SimpleNamespace(features=features, labels=labels, weights=weights)
     return SimpleNamespace(number=number, domain=domain, train=train)
 
 

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from by_bytes import held
 from chosen import chosen_federation
 from spoilt_messages import CLASSES, DIM, SCHEMA, pack, refusal
 
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     ConfidenceQuery,
@@ -226,6 +228,15 @@ def test_a_client_answers_one_query_alone():
         ClosedFormClient(client, {}).log_losses(
             message, LossQuery((7,), query.temperatures)
         )
+
+
+def test_hits_of_weighted_rows_come_with_the_weight_of_all():
+    client, message, _ = asked(1)
+    weights = 0.5 + torch.arange(len(client.labels)) % 2
+    rows = held(1, client.domain, client.features, client.labels, weights.double())
+    weighted = Client(rows, client.settings, MemoryBudget(1e9))
+    assert ClosedFormClient(client, {}).hit_counts(message).weight is None
+    assert ClosedFormClient(weighted, {}).hit_counts(message).weight == weights.sum()
 
 
 def test_one_that_was_started_again_or_holds_few_rows_tells_of_none():
