@@ -140,6 +140,14 @@ def test_who_is_left_may_be_too_few_or_of_two_minds():
         members.put_out(4)
 
 
+def test_where_all_are_put_out_nobody_is_waited_for(members):
+    for number in range(1, CLIENTS + 1):
+        members.check_all_left()
+        members.put_out(number)
+    with pytest.raises(GGEURError, match="all clients were put out"):
+        members.check_all_left()
+
+
 def test_what_a_lost_client_said_no_longer_counts(members):
     for number in (1, 2, 3):
         join(members, number, FALSE)
