@@ -77,6 +77,11 @@ def test_domains_with_train_and_test(tmp_path):
     assert data.domains[0].test.labels.tolist() == [0]
 
 
+def test_a_class_may_be_called_train(tmp_path):
+    draw_tree(tmp_path, ["art"], ["bike", "train"])
+    assert read_image_folder(tmp_path).class_names == ("bike", "train")
+
+
 def test_images_between_domain_and_classes(tmp_path):
     draw_tree(tmp_path / "amazon", ["images"], ["bike", "mug"])
     draw_tree(tmp_path, ["dslr"], ["bike", "mug"])

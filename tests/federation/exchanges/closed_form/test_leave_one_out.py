@@ -372,6 +372,8 @@ def test_which_head_is_left(details, shares, head, by, tests):
 def test_before_any_round_there_is_only_the_one_in_closed_form():
     kept = kept_head(start(0.5, confounded_share=0.9), [])
     assert kept == Kept("closed_form", "default", None, None)
+    kept = kept_head(start(0.5), [skipped(1)])
+    assert kept == Kept("closed_form", "default", 0.5, None)
 
 
 def test_both_shares_are_said():
