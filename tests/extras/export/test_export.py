@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from federatedscope_ggeur.extras.export.command import WITHIN, model_card, onnx_
 from federatedscope_ggeur.models.folding import AverageHead
 from federatedscope_ggeur.models.heads import MLPHead
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
 CLASSES = np.array(["cat", "dog", "emu", "\u00e9lan"])
 
 
@@ -49,20 +51,20 @@ def by_onnxruntime(results, features, names=None):
     session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
     about = session.get_modelmeta().custom_metadata_map
     assert "\\u00e9lan" in about["class_names"]
+    assert about["calibrated_by"] == (results.final.calibrated_by or "")
     return session.run(names, {"features": features})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
         ("lda", {}),
-        ("lda", {"data.transform": ["l2"]}),
-        ("mixture", {"data.transform": ["sqrt_l2"]}),
-        ("lda", {"data.transform": ["lift"]}),
-        ("fedavg", {"ggeur.mlp_hidden_dim": 7, "federate.total_round_num": 2}),
-        ("auto", {}),
-        ("auto", {"ggeur.keep": "average"}),
+        slow("lda", {"data.transform": ["l2"]}),
+        slow("mixture", {"data.transform": ["sqrt_l2"]}),
+        slow("lda", {"data.transform": ["lift"]}),
+        slow("fedavg", {"ggeur.mlp_hidden_dim": 7, "federate.total_round_num": 2}),
+        slow("auto", {}),
+        slow("auto", {"ggeur.keep": "average"}),
     ],
     ids=["linear", "l2", "mixture, sqrt_l2", "lift", "mlp", "auto", "average"],
 )
