@@ -132,7 +132,6 @@ def arguments(quickstart, settings) -> list[str]:
 
 
 class TestImages:
-    @pytest.mark.slow
     def test_those_that_are_not_embedded_are_counted(
         self, dry_run, settings, arguments, capsys
     ):

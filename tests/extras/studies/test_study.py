@@ -80,9 +80,12 @@ def test_names_and_problems_are_printable(jobs, told):
         assert not set(hidden_in(told(events)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("gpus", "said"), [(1, "one GPU, .* one after the other"), (2, "2 GPUs")]
+    ("gpus", "said"),
+    [
+        pytest.param(1, "one GPU, .* one after the other", marks=pytest.mark.slow),
+        (2, "2 GPUs"),
+    ],
 )
 def test_runs_on_gpus_take_one_each(tmp_path, monkeypatch, gpus, said):
     """The runs themselves find no GPU here and go on without."""
