@@ -217,8 +217,14 @@ def as_mappings(pictures):
             range(len(pictures)))]  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", [lambda held: held, as_mappings, list])
+@pytest.mark.parametrize(
+    "form",
+    [
+        list,
+        pytest.param(as_mappings, marks=pytest.mark.slow),
+        pytest.param(lambda held: held, marks=pytest.mark.slow),
+    ],
+)
 def test_torch_data_sets_are_embedded_through_the_cache(tmp_path, form):
     sites = {"north": Pictures(30, 1), "south": Pictures(20, 2)}
     given = {name: form(held) for name, held in sites.items()}

@@ -48,6 +48,14 @@ def test_candidates_are_all_kinds_with_their_open_strengths():
     assert (chosen["lda"], chosen["mixture"]) == ([0.2], list(SHRINKAGES))
 
 
+def test_the_best_strength_of_each_kind_is_a_finalist():
+    each = len(SHRINKAGES)
+    best = [0, each + 2, 2 * each + 1, 4 * each - 1]
+    hits = torch.zeros(4 * each)
+    hits[best] = 9.0
+    assert Automatic().finalists(hits, 10, takes_clients=True) == best
+
+
 @pytest.mark.parametrize(
     ("domains", "clients", "groups"),
     [
