@@ -49,6 +49,7 @@ WEIGHTS = r"must return weights of shape \(3250,\) and dtype torch\.float32"
 #: Hooks that give something else than they must, and what is said of it.
 WRONG = [
     ({"step": lambda self, p, u, s, c: p}, r"step .* must return \(weights, state\)"),
+    ({"step": lambda self, p, u, s, c: [p, s]}, "step .*, but returned a list"),
     ({"step": lambda self, p, u, s, c: (p[:-1], s)}, rf"step .*{WEIGHTS}.*\(3249,\)"),
     ({"step": lambda self, p, u, s, c: (p.double(), s)}, rf"step .*{WEIGHTS}.*float64"),
     ({"step": lambda self, p, u, s, c: (p, {"v": 3})}, "step .*'v' in it is an int"),
@@ -72,7 +73,6 @@ WRONG = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("hooks", "said"), WRONG, ids=[said for _, said in WRONG])
 def test_what_cannot_be_used_is_named(hooks, said, quickstart):
     register_method("own")(own(**hooks))
