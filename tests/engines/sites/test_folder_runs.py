@@ -111,6 +111,18 @@ def test_a_store_that_is_missing_or_older_than_the_folder(how, side, world):
         here.turn(one)
 
 
+def test_a_file_that_was_taken_and_then_changed_ends_the_run(world):
+    here = world(*LDA)
+    here.turns(1)
+    (store,) = here.server.keys.glob("run_*")
+    here.turn(here.server)
+    taken = max((store / "taken" / "s1").iterdir())
+    taken.chmod(0o600)
+    taken.write_bytes(taken.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match="of s1 is missing or was changed"):
+        here.turn(here.server)
+
+
 def test_a_site_answers_one_run_in_a_folder(world):
     here = world(*LDA)
     for side in here.sides[:2]:

@@ -130,6 +130,10 @@ def test_a_client_that_does_not_read_holds_up_nobody(hub, joined):
 def test_unread_messages_of_a_client_wait_outside(make_hub, joined):
     hub = make_hub(max_message=100_000)
     link = joined(hub, 1, max_message=100_000)
+    for state in range(200):
+        link.send(Envelope("flood", state, (bytes(100_000),)))
+    read = [hub.receive(PATIENCE).envelope.state for _ in range(200)]
+    assert read == list(range(200))
     for state in range(400):
         link.send(Envelope("flood", state, (bytes(100_000),)))
     # It would close at once if the hub had taken all there is.
