@@ -184,8 +184,8 @@ def test_of_nothing_nothing_is_withheld():
 
 
 def test_holdings_count_rows_and_lengths():
-    def client(number, domain, features, labels):
-        rows = Embeddings(torch.tensor(features), torch.tensor(labels), domain)
+    def client(number, domain, features, labels, **more):
+        rows = Embeddings(torch.tensor(features), torch.tensor(labels), domain, **more)
         return ClientData(number, domain, rows, rows.select([]))
 
     first = client(1, "a", [[3.0, 4.0], [0.0, 1.0]], [1, 1])
@@ -196,6 +196,9 @@ def test_holdings_count_rows_and_lengths():
     one = held.among([2])
     assert (one.numbers, one.domains, one.mean_square_norm) == ((2,), ("b",), 4.0)
     assert held.among([]).mean_square_norm == 0
+    shape = {"image_shape": (2, 1, 1)}
+    pixels = client(3, "c", np.full((1, 2), 9, np.uint8), [0], **shape)
+    assert Holdings.of([pixels], 3).mean_square_norm == 0
 
 
 @pytest.mark.parametrize(
