@@ -65,6 +65,12 @@ def test_building_draws_nothing_from_the_global_generator(tiny):
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_decoding_on_the_gpu_is_another_identity_and_slow_on_a_cpu(tiny, caplog):
+    settings = EncoderSettings("open_clip", tiny, "none", decode="gpu")
+    assert build_encoder(settings, CPU).identity["decode"] == "gpu"
+    assert "decodes on the CPU here" in caplog.text
+
+
 def test_devices():
     assert pick_device("cpu") == CPU
     assert pick_device("auto").type in ("cpu", "cuda")

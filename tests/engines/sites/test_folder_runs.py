@@ -82,6 +82,7 @@ def test_one_that_is_late_is_left_out_once_and_for_all(world, monkeypatch):
     here.run()
     results = read_results(here.server.left)
     assert results.round0.clients == [1, 2]
+    assert (here.server.left / "config.yaml").exists()
 
 
 @pytest.mark.parametrize(
