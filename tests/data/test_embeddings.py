@@ -29,7 +29,6 @@ from federatedscope_ggeur.data import (
     is_image_type,
     load_data,
     partition,
-    read_arguments,
     read_digits_quickstart,
     register_encoder,
     register_image_reader,
@@ -383,19 +382,6 @@ class TestSplitter:
         assert self.rows([{"first": 0.5}]) == 4 * [[0]] + 4 * [[]]
         found = self.rows([{"first": 0.5, "rest": 0.5, "classes": 2}])
         assert found == 4 * [[0, 1]] + 4 * [[*range(10)]]
-
-    @pytest.mark.parametrize(
-        ("args", "message"),
-        [
-            ([], "takes .*'first': x, 'rest': x, 'classes': x.*: first must be given"),
-            ([{"first": 1, "classes": 1.5}], "classes must be a whole number"),
-            ([{"first": 0, "classes": 0}], "first must be .*; classes must be"),
-            ([{"second": 1}], "there is no argument second; first must be given"),
-        ],
-    )
-    def test_wrong_arguments_are_refused(self, args, message):
-        with pytest.raises(ConfigError, match=rf"data\.splitter_args: .*{message}"):
-            read_arguments("first", args)
 
     @pytest.mark.parametrize("shape", [(2,), (2, 10)])
     def test_deals_rows_beforehand(self, shape):

@@ -54,16 +54,6 @@ class TestWeights:
             federation.server.params, self.mean_by(updates, wanted or rows)
         )
 
-    def test_with_equal_weights_a_client_without_data_still_has_no_say(self):
-        federation = Federation(make_client_data((10, 0, 40)), ignore_weight=True)
-        assert [c.aggregation_weight for c in federation.clients.values()] == [0, 0, 0]
-        federation.round0()
-        updates = federation.train(1)
-        federation.step(1, updates)
-        torch.testing.assert_close(
-            federation.server.params, self.mean_by(updates, {1: 1, 2: 0, 3: 1})
-        )
-
 
 @pytest.mark.parametrize("steps", [(), (1,)])
 def test_clients_of_the_same_rows_draw_differently(steps):

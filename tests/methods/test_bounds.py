@@ -77,6 +77,7 @@ class TestCentralised:
         results, server = run.history.results(), run.engine.server
         assert results.config["federate"]["client_num"] == 6
         assert results.domains == ["art", "sketch", "photo"]
+        assert results.unseen_domains == ["photo"]
         for name, test in divided.test_sets().items():
             score = evaluate(server.model, server.params, test.features, test.labels)
             assert results.rounds[-1].accuracy[name] == score.accuracy
