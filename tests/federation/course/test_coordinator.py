@@ -6,12 +6,10 @@ from functools import partial
 import carrier as faults
 import pytest
 import torch
-from by_bytes import Federation, make_client_data, make_rows
+from by_bytes import Federation, make_client_data
 from carrier import SIZES, after_round_0, carrier, garbage, late, lost
 
-from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
@@ -81,15 +79,6 @@ class TestWithoutFaults:
         down = sum(record.bytes_down for record in records)
         assert down == carried.bytes_down("train", "evaluate")
         assert bool(carried.asked("evaluate")) is not server_evaluates
-
-    def test_the_server_scores_its_own_test_sets(self):
-        test = Embeddings(*make_rows(40, seed=9), "elsewhere")
-        plan = {"server_evaluates": True, "tests": {"elsewhere": test}}
-        carried = after_round_0(plan=plan)
-        record = carried.rounds(3)[0]
-        server = carried.server
-        score = evaluate(server.model, server.params, test.features, test.labels)
-        assert record.accuracy == {"elsewhere": score.accuracy}
 
 
 class TestRefusedAnswers:
