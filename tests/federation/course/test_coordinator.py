@@ -9,7 +9,7 @@ import torch
 from by_bytes import Federation, make_client_data
 from carrier import SIZES, after_round_0, carrier, garbage, late, lost
 
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
@@ -101,6 +101,16 @@ class TestRefusedAnswers:
         assert client == 2
         assert f"client 2 refused: field '{field}" in reason
         assert carried.membership.absent == {2: reason}
+        strikes = [carried.membership.conduct.strike(2, "again") for _ in range(2)]
+        assert not strikes[0]
+        assert "barred after 3 invalid messages" in strikes[1]
+
+    def test_the_default_quorum_ends_the_run(self):
+        carried = after_round_0()
+        carried.faults["train", 1, 2] = garbage
+        with pytest.raises(GGEURError, match=r"3 of 4 .* client 2: ") as caught:
+            carried.rounds(1)
+        assert isinstance(caught.value.__cause__, MessageError)
 
     def test_refused_statistics_stay_out(self):
         carried = carrier(quorum=3)

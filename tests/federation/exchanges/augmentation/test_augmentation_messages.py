@@ -116,6 +116,8 @@ def test_they_go_as_far(config, space, own, momentum):
     settings += ["train.scheduler.gamma", 0.5]
     parts = clients_of(config(*settings, *SHARE))
     for part, whole in zip(parts, clients_of(config(*settings, *WHOLE))):
+        assert part.aggregation_weight == whole.aggregation_weight
+        assert part.kept_set is None is not whole.kept_set
         for number in (1, 2):
             on_part, on_whole = part.training(number), whole.training(number)
             reached = on_part.reach(part.recipe.rows)
