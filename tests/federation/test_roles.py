@@ -35,14 +35,14 @@ class TestWeights:
         [
             # 4 classes, at least 12 rows of each, and 5 around each other's prototype.
             ("augmented", False, None),
-            ("original", False, {1: 10, 2: 40}),
-            ("augmented", True, {1: 1, 2: 1}),
-            ("original", True, {1: 1, 2: 1}),
+            ("original", False, {1: 10, 2: 40, 3: 0}),
+            ("augmented", True, {1: 1, 2: 1, 3: 1}),
+            ("original", True, {1: 1, 2: 1, 3: 0}),
         ],
     )
     def test_average_by_the_rows_asked_for(self, weight, ignore, wanted):
         federation = Federation(
-            make_client_data((10, 40)),
+            make_client_data((10, 40, 0)),
             steps=(1, 2),
             weight=weight,
             ignore_weight=ignore,
