@@ -197,3 +197,5 @@ def test_a_class_withheld_by_all_keeps_its_weights(config):
     same = (before == after).all(dim=1)
     assert 0 < left_out < len(same)
     assert int(same.sum()) == left_out
+    assert results.final.head == "calibrated"
+    assert results.final.accuracy == results.calibrated.accuracy
