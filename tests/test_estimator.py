@@ -117,13 +117,6 @@ def test_left_out_rows_are_counted_by_their_weights(tmp_path):
     assert len(hashes) == 2, "equal weights, or none"
 
 
-@pytest.mark.slow
-def test_weights_are_dealt_with_their_rows():
-    dealt = FederatedClassifier("lda").fit(X, y, 5, sample_weight=np.ones(600))
-    expected = FederatedClassifier("lda").fit(X, y, 5)
-    assert np.array_equal(dealt.predict_proba(X), expected.predict_proba(X))
-
-
 def test_thresholds_count_rows_never_weights():
     few = np.concatenate([np.flatnonzero(y == c)[:n] for c, n in ((0, 40), (2, 12))])
     weights, clients = np.where(y[few] == 2, 100.0, 0.2), np.arange(len(few)) % 4

@@ -6,8 +6,7 @@ from functools import partial
 import carrier as faults
 import pytest
 import torch
-from by_bytes import Federation, make_client_data
-from carrier import SIZES, after_round_0, carrier, garbage, late, lost
+from carrier import after_round_0, carrier, garbage, late, lost
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.coordinator import Plan
@@ -29,13 +28,6 @@ EVERYONE = [1, 2, 3, 4]
 
 
 class TestWithoutFaults:
-    def test_the_same_as_the_roles_alone(self):
-        options = {"steps": (1, 2), "sample_client_num": 3}
-        alone = Federation(make_client_data(SIZES), **options).run(3)
-        carried = carrier(**options)
-        carried.run(3)
-        assert torch.equal(carried.server.params, alone[-1])
-
     @pytest.mark.parametrize("by_server", [False, True])
     def test_clients_leave_their_own_models_where_they_score_them(self, by_server):
         plan = Plan(2, None, by_server)
