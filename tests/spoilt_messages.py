@@ -38,11 +38,27 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
     ClientUpdate,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics, Totals
+from federatedscope_ggeur.models.closed_forms import Components
 
 CLASSES, DIM, PARAMS = 3, 4, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
-# The identity, as its upper triangle.
-ONE = torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1])
+ONES, EYE = torch.ones(2, DIM).double(), torch.eye(DIM).double()
+STATISTICS = Statistics.from_moments(
+    torch.tensor([2, 0, 9]),
+    torch.ones(3, DIM).double(),
+    {0: torch.ones(1, DIM)},
+    {2: EYE},
+)
+SHAPES = (
+    (0, ONES[0, :1], EYE[:, :1]),
+    (2, torch.tensor([2.0, 1.0]).double(), EYE[:, 1:3]),
+)
+COMPONENTS = Components(
+    *(torch.tensor([0, 2]), torch.tensor([2, 9]), ONES),
+    *(torch.tensor([1, -1]), torch.tensor([0, -1])),
+    *(CLASSES, ("art",), EYE),
+)
 
 
 def opened(payload):
@@ -56,72 +72,28 @@ def opened(payload):
 
 # One valid message of each kind: its kind, its numbers and its tensors.
 VALID = {
-    StatisticsUpload: (
-        "statistics",
-        {"client": 3, "domain": "art"},
-        {
-            "classes": torch.tensor([0, 2]),
-            "counts": torch.tensor([2, 9]),
-            "means": torch.ones(2, DIM, dtype=torch.float64),
-            "ranks": torch.tensor([1, -1]),
-            "factors": torch.ones(1, DIM),
-            "triangles": ONE[None],
-        },
-    ),
-    TotalsUpload: (
-        "totals",
-        {"client": 3, "count": 7, "spread": 2.5, "within": 0.0},
-        {
-            "mean": torch.ones(DIM, dtype=torch.float64),
-            "squares": torch.tensor([1.0, 0.5, 1.0, 0.0], dtype=torch.float64),
-        },
-    ),
-    SpaceBroadcast: (
-        "space",
-        {"kind": "standard", "scale": 1.0},
-        {"centre": torch.ones(DIM, dtype=torch.float64)},
-    ),
-    Geometry: (
-        "geometry",
-        {},
-        {
-            "classes": torch.tensor([0, 2]),
-            "ranks": torch.tensor([1, 2]),
-            "eigenvalues": torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64),
-            "eigenvectors": torch.eye(DIM)[:3],
-        },
-    ),
-    LeaveOneOut: (
-        "leave_one_out",
-        {"domains": ["art"]},
-        {
-            "labels": torch.tensor([0, 2]),
-            "counts": torch.tensor([2, 9]),
-            "means": torch.ones(2, DIM, dtype=torch.float64),
-            "clients": torch.tensor([1, -1]),
-            "domains": torch.tensor([0, -1]),
-            "scatter": ONE.double(),
-        },
-    ),
-    **{
-        type(payload): opened(payload)
-        for payload in (
-            Prototypes(torch.tensor([2, 0]), torch.ones(2, DIM)),
-            PrepareReply(3, 5.0, {"a": torch.ones(2)}),
-            InitBroadcast({"a": torch.ones(2)}),
-            Broadcast(1, torch.ones(PARAMS), {"c": torch.ones(2)}),
-            ClientUpdate(3, 1, torch.ones(PARAMS), 4, {"c": torch.ones(2)}),
-            ScoreReport(3, 1, {"val": Score(2, 5, 0.5)}),
-            HitCounts(3, 6, torch.tensor([5, 0]), 2, 5),
-            LossQuery((1, 3), (tuple(map(float, range(1, 26))),) * 2),
-            LogLosses(3, 5, torch.arange(100).view(4, 25)),
-            ConfidenceQuery(1, 2.0),
-            Confidences(3, torch.arange(65)),
-            PersonalQuery(0.3, False, 2.0, 2),
-            PersonalLosses(3, 5, torch.arange(36).view(9, 4)),
-            PersonalScore(3, 4, 5, 0.5),
-        )
-    },
+    type(payload): opened(payload)
+    for payload in (
+        StatisticsUpload(3, "art", STATISTICS),
+        TotalsUpload(3, Totals(7, ONES[0], 2.5, torch.tensor([1, 0.5, 1, 0]).double())),
+        SpaceBroadcast(Space("standard", ONES[0])),
+        Geometry({c: GeometricShape(values, vectors) for c, values, vectors in SHAPES}),
+        LeaveOneOut(COMPONENTS),
+        Prototypes(torch.tensor([2, 0]), torch.ones(2, DIM)),
+        PrepareReply(3, 5.0, {"a": torch.ones(2)}),
+        InitBroadcast({"a": torch.ones(2)}),
+        Broadcast(1, torch.ones(PARAMS), {"c": torch.ones(2)}),
+        ClientUpdate(3, 1, torch.ones(PARAMS), 4, {"c": torch.ones(2)}),
+        ScoreReport(3, 1, {"val": Score(2, 5, 0.5)}),
+        HitCounts(3, 6, torch.tensor([5, 0]), 2, 5),
+        LossQuery((1, 3), (tuple(map(float, range(1, 26))),) * 2),
+        LogLosses(3, 5, torch.arange(100).view(4, 25)),
+        ConfidenceQuery(1, 2.0),
+        Confidences(3, torch.arange(65)),
+        PersonalQuery(0.3, False, 2.0, 2),
+        PersonalLosses(3, 5, torch.arange(36).view(9, 4)),
+        PersonalScore(3, 4, 5, 0.5),
+    )
 }
 #: Those of extras, each in a file of its own.
 for _file in sorted(Path(__file__).parent.glob("extras/*/messages_of_*.py")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,7 +29,6 @@ from federatedscope_ggeur.data import (
     is_image_type,
     load_data,
     partition,
-    read_arguments,
     read_digits_quickstart,
     register_encoder,
     register_image_reader,
@@ -62,12 +60,6 @@ def test_no_rows_keep_the_dimension(index):
     none = make(4, 3).select(index)
     assert (len(none), none.dim) == (0, 3)
     assert (len(none.select([])), none.select([]).dim) == (0, 3)
-
-
-def test_concatenate_keeps_order():
-    rows = make(5)
-    parts = [rows.select([0, 1]), rows.select([]), rows.select([2, 3, 4])]
-    assert torch.equal(Embeddings.concatenate(parts).features, rows.features)
 
 
 ZEROS, BYTES = torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.uint8)
@@ -221,16 +213,6 @@ def test_what_a_reader_changes_is_its_own(digits):
 # `load_data` finds the reader that data.type names.
 
 
-def test_known_readers_are_called():
-    @register_reader("echo")
-    def read(root, splits, seed):
-        found = read_digits_quickstart(splits, seed)
-        return replace(found, encoder=f"{root}, {splits}, {seed}")
-
-    found = load_data("echo@ggeur", "somewhere", SPLITS, 5)
-    assert found.encoder == f"somewhere, {SPLITS}, 5"
-
-
 def test_another_result_than_a_data_set_is_refused():
     @register_reader("nothing")
     def read(root, splits, seed):
@@ -312,20 +294,26 @@ def encoding(tmp_path):
 
 
 def test_a_reader_gets_its_settings():
+    roots = []
+
     @register_reader("digits_again", [Key("more", 0.0, "Seeds on.", whole(0))])
     def read(root, splits, seed, more):
         """The digits by another seed."""
+        roots.append(root)
         return read_digits_quickstart(splits, seed + more)
 
     name = "digits_again@ggeur"
     part = find_reader(name)
     assert (part.name, part.meaning) == ("digits_again", "The digits by another seed.")
     found, same, other = (
-        load_data(name, "", SPLITS, 3, options=options).domains[0].train.features
+        load_data(name, "there", SPLITS, 3, options=options).domains[0].train.features
         for options in ({"more": 2}, {"more": 2}, {})
     )
     assert torch.equal(found, same)
     assert not torch.equal(found, other)
+    wanted = read_digits_quickstart(SPLITS, 5).domains[0].train.features
+    assert torch.equal(found, wanted)
+    assert roots == ["there"] * 3
 
 
 def test_an_image_reader_gets_its_settings(images, encoding):
@@ -394,19 +382,6 @@ class TestSplitter:
         assert self.rows([{"first": 0.5}]) == 4 * [[0]] + 4 * [[]]
         found = self.rows([{"first": 0.5, "rest": 0.5, "classes": 2}])
         assert found == 4 * [[0, 1]] + 4 * [[*range(10)]]
-
-    @pytest.mark.parametrize(
-        ("args", "message"),
-        [
-            ([], "takes .*'first': x, 'rest': x, 'classes': x.*: first must be given"),
-            ([{"first": 1, "classes": 1.5}], "classes must be a whole number"),
-            ([{"first": 0, "classes": 0}], "first must be .*; classes must be"),
-            ([{"second": 1}], "there is no argument second; first must be given"),
-        ],
-    )
-    def test_wrong_arguments_are_refused(self, args, message):
-        with pytest.raises(ConfigError, match=rf"data\.splitter_args: .*{message}"):
-            read_arguments("first", args)
 
     @pytest.mark.parametrize("shape", [(2,), (2, 10)])
     def test_deals_rows_beforehand(self, shape):

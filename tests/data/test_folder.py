@@ -275,17 +275,6 @@ def test_what_may_not_be_read_is_named(tmp_path, deny, name):
         read(root)
 
 
-def test_pixels_and_users_are_kept(tmp_path):
-    for part in ("train", "test"):
-        users = np.arange(10, dtype=np.uint16) // 3
-        save(tmp_path / "day" / f"{part}.npz", **pixels(), users=users)
-    data = read(tmp_path)
-    assert data.image_shape == (3, 2, 2)
-    rows = data.domains[0].train
-    assert torch.equal(rows.features, torch.from_numpy(pixels()["features"]))
-    assert rows.users.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
-
-
 def test_pixels_and_users_stay_together_when_they_are_split(tmp_path):
     save(tmp_path / "day.npz", **pixels(), users=np.arange(10) + 5)
     domain = read(tmp_path).domains[0]

@@ -411,15 +411,6 @@ def test_what_is_not_trained_on_and_what_the_data_are_stays():
     assert centralise(pooled) is pooled
 
 
-def test_an_unseen_domain_stays_one():
-    dataset = make_dataset((20, 30, 40), (10, 12, 14))
-    pooled = centralise(divide(dataset, clients=2, unseen_domains=["photo"]))
-    assert len(pooled.clients[0].train) == 20 + 40
-    assert [domain.name for domain in pooled.unseen] == ["photo"]
-    assert list(pooled.test_sets()) == ["art", "sketch", "photo"]
-    assert pooled.domains == ("art", "sketch")
-
-
 # The train/test split: exact sizes, disjoint, stratified, keyed by seed and domain.
 
 

@@ -120,15 +120,6 @@ def test_domains_are_drawn_independently(splitter):
     assert third != fourth
 
 
-def test_rows_and_labels_stay_together_and_in_order():
-    dataset = make_dataset()
-    for client in divide(dataset, "lda", clients=5).clients:
-        domain = next(d for d in dataset.domains if d.name == client.domain)
-        rows = client.train.features[:, 0].long()
-        assert torch.equal(client.train.labels, domain.train.labels[rows])
-        assert (rows.diff() > 0).all()
-
-
 def test_iid_divides_evenly():
     data = divide(make_dataset((61,), (5,)), clients=4)
     assert sorted(len(c.train) for c in data.clients) == [15, 15, 15, 16]
@@ -279,7 +270,10 @@ def test_another_domain_changes_nothing_for_the_first():
         ({"splitter": "lda", "args": []}, r"data\.splitter_args: \[\].*alpha"),
         ({"splitter": "lds", "args": [{"alpha": 0}]}, r"splitter_args.*above 0"),
         ({"splitter": "lda", "args": [{"alpha": "0.1"}]}, r"args.*above 0.*'0\.1'"),
-        ({"splitter": "lda", "args": [{"beta": 0.1}]}, r"splitter_args.*beta.*alpha"),
+        (
+            {"splitter": "lda", "args": [{"beta": 0.1}]},
+            r"args.*no argument beta.*alpha",
+        ),
         ({"splitter": "lda", "args": {"alpha": 0.1}}, r"splitter_args.*\[\{'alpha'"),
         ({"splitter": "lda", "args": [{"alpha": 1}, {}]}, r"splitter_args"),
         (

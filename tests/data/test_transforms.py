@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes
 from federatedscope_ggeur.data import transform_rows
 from federatedscope_ggeur.engines.run import (
-    Run,
     load_data_set,
     load_federated_data,
     run,
@@ -87,16 +85,6 @@ def test_it_is_part_of_what_made_the_embeddings(config):
     for other in ([], ["data.transform", ["l2"]]):
         with pytest.raises(MessageError, match=r"encoder is .* there and .*sqrt_l2'"):
             agreement.check(handshake(*other), "client 2")
-
-
-def test_the_head_s_file_says_it(config, tmp_path):
-    going = Run(config("data.transform", ["sqrt_l2"]))
-    results = going.follow(lambda record: None)
-    assert results.encoder.endswith(", sqrt_l2")
-    head = tmp_path / "head.safetensors"
-    head.write_bytes(going.engine.history.head_bytes())
-    with safe_open(str(head), "pt") as file:
-        assert file.metadata()["encoder"] == results.encoder
 
 
 def test_what_acts_is_not_said_to_do_nothing(config):

@@ -34,14 +34,6 @@ def test_client_and_server_evaluation_agree_on_the_final_head(config):
         assert by_server.rounds[-1].accuracy[name] == score.accuracy
 
 
-def test_an_unseen_domain_is_scored_and_held_by_nobody(config):
-    results = run(config("ggeur.unseen_domains", "['photo']", "federate.client_num", 2))
-    assert results.unseen_domains == ["photo"]
-    assert results.domains == ["art", "sketch", "photo"]
-    assert {client.domain for client in results.clients} == {"art", "sketch"}
-    assert results.final.accuracy["photo"] is not None
-
-
 def test_rounds_that_are_not_evaluated_have_no_scores(config):
     results = run(config("eval.freq", 2))
     assert [record.evaluated for record in results.rounds] == [False, True, True]

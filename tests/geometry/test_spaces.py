@@ -128,7 +128,7 @@ def parts_of(rows, labels):
     }
 
 
-@pytest.mark.parametrize("orders", [3, 6])
+@pytest.mark.parametrize("orders", [3, 6, 12])
 def test_dimensions_in_other_units_have_a_scale_each(orders):
     rows, labels = in_units(orders)
     rows = torch.cat([rows, torch.full((len(rows), 1), 7.7).double()], dim=1)
@@ -145,15 +145,6 @@ def test_dimensions_in_other_units_have_a_scale_each(orders):
         torch.testing.assert_close(held.means, again.means, rtol=1e-8, atol=1e-8)
         back = space.inverse_linear(space.linear(rows))
         torch.testing.assert_close(back, rows)
-
-
-def test_units_twelve_orders_apart_all_count():
-    rows, labels = in_units(12)
-    wanted = Space.standard(Totals.of_rows(rows)).scales
-    for way, totals in parts_of(rows, labels).items():
-        found = Space.standard(totals).scales
-        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0, msg=way)
-    assert wanted.max() / wanted.min() > 1e11
 
 
 def test_dimensions_that_are_zero_in_all_rows_do_not_vary():

@@ -206,22 +206,6 @@ def test_a_class_that_was_emptied_comes_back():
         assert torch.equal(back.means[c], one.means[c])
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
-@pytest.mark.parametrize("dim", [1, 2, 7])
-def test_few_samples_of_a_class(n, dim):
-    rows = np.arange(3.0 * dim).reshape(3, dim)[:n]
-    few = stats(rows, [2] * n)
-    assert few.classes == [2] * (n > 0)
-    assert few.counts.tolist() == [0, 0, n]
-    if n:
-        expected = np.full((dim, dim), dim**2 / 4) if n == 2 else 0
-        np.testing.assert_allclose(few.covariance(2), expected, atol=1e-12)
-        assert few.factor(2).shape == (n - 1, dim)
-    more = stats(np.ones((4, dim)), [0, 0, 2, 1])
-    assert (few + more).counts.tolist() == [2, 1, n + 1]
-    assert ((few + more) - few).counts.tolist() == more.counts.tolist()
-
-
 @pytest.mark.parametrize("content", ["class", "pooled"])
 def test_nobody_and_one_client_alone_change_no_bit(content):
     rows = np.random.default_rng(5).normal(size=(20, 3))

@@ -167,8 +167,9 @@ def test_factor_of_statistics_never_holds_the_centred_rows(n, dim):
     assert both.factor_is_smaller(0)
     merged = of_class_zero(rows[:2]) + of_class_zero(rows[2:])
     for statistics in (both, merged):
-        assert not hands_over_a_row(statistics.factor(0), centred)
-        assert not hands_over_a_row(statistics.factor(0), rows)
+        for factor in (statistics.factor(0), statistics.to("pooled").factor()):
+            assert not hands_over_a_row(factor, centred)
+            assert not hands_over_a_row(factor, rows)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 7, 12])

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.data import partition
 from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import (
     Run,
-    load_data_set,
     load_federated_data,
     run,
 )
@@ -79,6 +77,7 @@ class TestCentralised:
         results, server = run.history.results(), run.engine.server
         assert results.config["federate"]["client_num"] == 6
         assert results.domains == ["art", "sketch", "photo"]
+        assert results.unseen_domains == ["photo"]
         for name, test in divided.test_sets().items():
             score = evaluate(server.model, server.params, test.features, test.labels)
             assert results.rounds[-1].accuracy[name] == score.accuracy
@@ -91,14 +90,7 @@ class TestCentralised:
         assert figures(finished(config(*CENTRALISED, *SIX, *many))) == figures(plain)
 
     def test_data_that_are_given_are_put_in_one_place_too(self, config):
-        cfg = config(*CENTRALISED, *SIX)
-        divided = partition(
-            load_data_set(cfg),
-            client_num=6,
-            splitter=cfg.data.splitter,
-            splitter_args=cfg.data.splitter_args,
-            seed=cfg.seed,
-        )
+        cfg, divided = config(*CENTRALISED, *SIX), load_federated_data(config(*SIX))
         assert figures(finished(cfg, divided)) == figures(finished(cfg))
 
     def test_unseen_clients_are_refused_by_name(self, config):

@@ -1,13 +1,12 @@
 """A base method and a augmentation in one: what each sees, and what comes of both."""
 
-from copy import deepcopy
 from functools import cache
 
 import pytest
 import torch
 from by_bytes import Federation, eval_params_of, make_client_data
 from every_method import ADDED, FEDERATED
-from federations import MODELS, PLAIN_MODELS, federate
+from federations import MODELS, federate
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import (
@@ -15,21 +14,11 @@ from federatedscope_ggeur.methods import (
     Combined,
     FedAvg,
     FedFA,
-    FedGen,
     FedMix,
     LocalHooks,
     TensorSpec,
 )
 
-#: Without any effect, and how far from the base method that leaves the weights.
-NEUTRAL = {
-    "fedmix": (FedMix(0.0, 3), 1e-6),
-    "fedgen": (FedGen(0.0, noise_dim=4, hidden=8, steps=5), 0),
-    "fedfa": (FedFA(0.0), 0),
-}
-#: With no state, with one on clients and server, with what travels both ways, and with
-#: a step of the server's own.
-BASES = {k: FEDERATED[k] for k in ("fedavg", "scaffold", "fedproto", "fedopt")}
 #: Clients that are drawn some rounds only, one without data, one below the threshold.
 HARD = {"sizes": (20, 0, 30, 3, 25), "sample_client_num": 3, "min_samples": 2}
 
@@ -50,38 +39,6 @@ def test_beside_fedavg_the_numbers_are_the_augmentations_own(added, model):
     assert not torch.equal(both.weights, run(FEDERATED["fedavg"], model=model).weights)
     for name, tensor in alone.server.method_state.items():
         assert torch.equal(both.server.method_state[f"augmentation.{name}"], tensor)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("added", NEUTRAL)
-@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
-class TestEveryPair:
-    @pytest.mark.parametrize("kind", MODELS)
-    def test_an_augmentation_of_weight_zero_is_the_base_method(self, base, added, kind):
-        # With dropout, the units dropped for the base method's term would be others
-        # than those dropped for FedMix's loss.
-        model = (PLAIN_MODELS if added == "fedmix" else MODELS)[kind]
-        neutral, tolerance = NEUTRAL[added]
-        alone, both = run(base, model=model), run(base, neutral, model)
-        assert (both.weights - alone.weights).abs().max() <= tolerance
-
-    def test_both_have_an_effect(self, base, added):
-        weights = run(base, ADDED[added]).weights
-        assert torch.isfinite(weights).all()
-        assert not torch.equal(weights, run(base).weights)
-        alone = run(ADDED[added]).weights
-        assert torch.equal(weights, alone) is (base.name == "fedavg")
-
-    def test_a_round_of_clients_without_data_changes_nothing(self, base, added):
-        federation = deepcopy(run(base, ADDED[added]))
-        server = federation.server
-        update = federation.fit(2, federation.send(federation.broadcast(4)))
-        before, state = server.params.clone(), deepcopy(server.method_state)
-        federation.step(4, [update], drawn=[2])
-        assert torch.equal(server.params, before)
-        for name in state:
-            if "acknowledged_rounds" not in name:
-                assert torch.equal(server.method_state[name], state[name])
 
 
 class Spy(FedAvg):
@@ -205,13 +162,25 @@ class TestHooks:
 
         own, both = run(Own()), run(Own(), ADDED["fedfa"])
         assert not torch.equal(own.weights, run(FEDERATED["fedavg"]).weights)
-        assert torch.equal(run(Own(), NEUTRAL["fedfa"][0]).weights, own.weights)
+        assert torch.equal(run(Own(), FedFA(0.0)).weights, own.weights)
         last = both.send(both.broadcast(3))
         trained = [client for client in both.clients.values() if client.state]
         assert trained
         for client in trained:
             kept = client.state["base.params"]
             assert torch.equal(eval_params_of(client, last), kept)
+
+    @pytest.mark.parametrize(
+        "hook",
+        ["transform", "objective", "loss_term", "add_correction", "perturb", "stage"],
+    )
+    def test_what_one_alone_has_is_the_hook_of_both(self, hook):
+        class Own(FedAvg):
+            def local(self, context):
+                return LocalHooks(**{hook: print})
+
+        for pair in ((Own(), FedAvg()), (FedAvg(), Own())):
+            assert getattr(hooks_of(*pair)[0], hook) is print
 
     @pytest.mark.parametrize(
         ("added", "hook", "said"),

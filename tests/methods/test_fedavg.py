@@ -1,8 +1,7 @@
-"""FedAvg is the mean weighted by n_k; `weighted_mean` in its corners."""
+"""FedAvg by its name; `weighted_mean` in its corners."""
 
 import pytest
 import torch
-from by_bytes import Federation, make_client_data
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import FedAvg, Update, build_method, weighted_mean
@@ -29,15 +28,6 @@ def test_the_mean_is_weighted(updates, wanted):
     ]
     found = weighted_mean(torch.full((len(wanted),), 7.0), made)
     assert torch.equal(found, torch.tensor(wanted))
-
-
-def test_a_round_is_the_mean_of_what_the_clients_trained():
-    federation = Federation(make_client_data((20, 30, 0, 25))).round0()
-    updates = federation.train(1)
-    federation.step(1, updates)
-    by_client = {update.client: update.params.double() for update in updates}
-    wanted = (20 * by_client[1] + 30 * by_client[2] + 25 * by_client[4]) / 75
-    torch.testing.assert_close(federation.server.params, wanted.float())
 
 
 def test_methods_are_built_by_name():

@@ -4,7 +4,7 @@ import by_numpy
 import numpy as np
 import pytest
 import torch
-from by_bytes import DIM, Federation, few_of_a_class, make_client_data
+from by_bytes import Federation, few_of_a_class, make_client_data
 from by_numpy import means_of_rounds, sgd_by_batch
 from federations import (
     FEW_WORLDS,
@@ -65,15 +65,6 @@ def oracle(world):
 @pytest.mark.parametrize("world", FEW_WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedFA(PROBABILITY), oracle, world)
-
-
-def test_gamma_is_one_of_equal_clients_and_of_one_alone():
-    _, features, labels = make_client_data((24,))[1]
-    twins = {k: (f"domain {k}", features, labels) for k in (1, 2)}
-    for data in (twins, {1: twins[1]}):
-        federation = Federation(data, FedFA())
-        federation.run(2)
-        assert torch.equal(federation.server.method_state["gamma"], torch.ones(DIM))
 
 
 @pytest.mark.parametrize("few", [0, 4])

@@ -1,38 +1,14 @@
-"""No federation: numbers by numpy, and that no weights ever travel."""
+"""No federation: clients go on alone, and no weights ever travel."""
 
-import numpy as np
 import pytest
 import torch
 from by_bytes import Federation, make_client_data, make_rows, score_of
-from by_numpy import SIZES, World, sgd
-from federations import LOCAL, MODELS, TINY, federate, federate_tiny
+from federations import LOCAL, MODELS, federate
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.methods import Centralised, FedAvg, Local, initial_weights
 from federatedscope_ggeur.models import ModelSettings, build_model
-
-#: Client 4 is left out of round 2; client 3 holds nothing.
-DRAWN = ((1, 2, 3, 4), (1, 2, 3), (1, 4))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hidden", [0, 3])
-def test_every_client_has_the_trajectory_of_numpy(hidden):
-    world = World(DRAWN, hidden)
-    federation = federate_tiny(Local(), world)
-    # What a federation begins with, whatever its method.
-    model = ModelSettings(hidden)
-    start = Federation(make_client_data(), training=TINY, model=model).server.params
-    for k in SIZES:
-        w, moved = start.double().numpy(), 0
-        for clients in DRAWN:
-            if k in clients:
-                w, steps = sgd(world.cross_entropy, w, k)
-                moved += steps
-        assert (moved > 0) is (SIZES[k] > 0)
-        found = federation.clients[k].state["params"].double().numpy()
-        np.testing.assert_allclose(found, w, rtol=1e-6, atol=5e-7)
 
 
 def test_a_client_that_is_not_drawn_keeps_its_head():

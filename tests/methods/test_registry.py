@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from every_method import ADDED, OTHERS
-from federations import MODELS, MOMENTUM, federate
+from federations import MOMENTUM, federate
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import (
@@ -122,38 +121,6 @@ def test_what_a_subclass_adds_is_not_lost_to_a_robust_mean(monkeypatch):
     monkeypatch.setattr(METHODS, "_parts", dict(METHODS._parts))
     assert [name for name in METHODS if METHODS[name].robust] == ["fedavg"]
     assert not register_method("toy")(type("Toy", (FedAvg,), {})).robust
-
-
-# The method interface serves the literature: methods run over bytes.
-
-
-OTHERS_AND_ADDED = {**OTHERS, **ADDED}
-
-
-@pytest.mark.parametrize("method", OTHERS_AND_ADDED.values(), ids=OTHERS_AND_ADDED)
-class TestEveryMethod:
-    def test_runs_and_differs_from_fedavg(self, method):
-        weights = federate(method, model=MODELS["mlp"]).weights
-        plain = federate(FedAvg(), model=MODELS["mlp"]).weights
-        assert torch.isfinite(weights).all()
-        assert torch.equal(weights[0], plain[0])
-        assert (weights[-1] - plain[-1]).abs().max() > 1e-4
-
-    @pytest.mark.slow
-    def test_serves_augmentation_sampling_and_clients_without_data(self, method):
-        options = {
-            "sizes": (20, 0, 30, 3, 25),
-            "steps": (1, 2),
-            "sample_client_num": 3,
-            "min_samples": 5,
-            "model": MODELS["mlp"],
-        }
-        weights = federate(method, **options).weights
-        assert torch.isfinite(weights).all()
-        assert not torch.equal(weights[-1], weights[0])
-        torch.manual_seed(5)
-        backwards = federate(method, order=lambda ks: ks[::-1], **options).weights
-        assert torch.equal(backwards, weights)
 
 
 def test_context_tells_the_clients_own_counts():

@@ -6,8 +6,8 @@ import json
 import logging
 import os
 import shutil
-import subprocess
-import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -221,9 +221,6 @@ def test_embeddings_have_nothing_to_embed():
 # A cache on a machine without images, without weights, or shared by processes.
 
 
-ROOT = Path(__file__).parents[3]
-
-
 def carried(settings: EncodingSettings) -> EncodingSettings:
     """The cache moved to another place."""
     there = f"{settings.cache}_elsewhere"
@@ -325,104 +322,30 @@ def test_a_read_only_cache_is_read(tree, settings):
             os.chmod(folder, 0o755)
 
 
-def register_gated(gate: Path | None = None) -> None:
-    """An encoder; where there is a `gate`, each image waits until that file is there.
-
-    That it waits is told by a file beside the gate.
-    """
+def test_of_two_at_once_one_embeds_and_one_waits(tree, settings, caplog):
+    """Threads as well as processes: each opens the file of the lock anew."""
+    caplog.set_level(logging.INFO, "federatedscope_ggeur")
+    began, gate = threading.Event(), threading.Event()
 
     @register_encoder("gated")
-    def make(settings, device):
+    def make(chosen, device):
         def preprocess(image):
-            if gate is not None:
-                gate.with_name("waits").touch()
-                until(gate.exists)
+            began.set()
+            assert gate.wait(PATIENCE)
             return torch.tensor(image.getpixel((0, 0)), dtype=torch.float32)
 
         return Encoder("gated", {}, 3, preprocess, lambda batch: batch)
 
-
-def embed_gated(tree: str, cache: str):
-    settings = EncodingSettings(
-        EncoderSettings("gated"), ExtractionSettings(1, 0, 1), "cpu", cache
-    )
-    return embed_data(TYPE, tree, settings)
-
-
-OTHER = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import test_embedding_cache as shared
-shared.register_gated(Path(sys.argv[2]))
-print(shared.embed_gated(*sys.argv[3:]).extracted)
-"""
-
-
-@pytest.fixture
-def gate(tmp_path) -> Path:
-    return tmp_path / "open"
-
-
-@pytest.fixture
-def other_process(tree, settings, gate):
-    """Another process, which holds the lock and waits at the gate."""
-    register_gated()
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    process = subprocess.Popen(
-        [sys.executable, "-c", OTHER, str(here), str(gate), str(tree), settings.cache],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-    )
-    try:
-        waits = gate.with_name("waits")
-        until(lambda: waits.exists() or process.poll() is not None)
-        assert waits.exists()
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-class Opens(logging.Handler):
-    """Opens the gate once this process is told that it waits for the lock."""
-
-    def __init__(self, gate: Path):
-        super().__init__()
-        self.gate = gate
-
-    def emit(self, record):
-        if "holds the lock for embedding day (train)" in record.getMessage():
-            self.gate.touch()
-
-
-@pytest.mark.slow
-def test_of_two_processes_one_embeds_and_one_waits(
-    tree, settings, gate, other_process, caplog
-):
-    caplog.set_level(logging.INFO, "federatedscope_ggeur")
-    logger, opens = logging.getLogger("federatedscope_ggeur"), Opens(gate)
-    logger.addHandler(opens)
-    try:
-        encoded = embed_gated(str(tree), settings.cache)
-    finally:
-        logger.removeHandler(opens)
-    assert gate.exists()
-    out, _ = other_process.communicate(timeout=PATIENCE)
-    assert encoded.extracted + int(out) == 30
-    assert int(out) >= 15
-    assert len(encoded) == 30
-
-
-@pytest.mark.slow
-def test_a_killed_process_leaves_the_lock_free(tree, settings, other_process, caplog):
-    other_process.kill()
-    other_process.wait()
-    caplog.set_level(logging.INFO, "federatedscope_ggeur")
-    assert embed_gated(str(tree), settings.cache).extracted == 30
-    assert "another process" not in caplog.text
+    gated = replace(settings, encoder=EncoderSettings("gated"))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(embed, tree, gated)
+        assert began.wait(PATIENCE)
+        second = pool.submit(embed, tree, gated)
+        until(lambda: "holds the lock for embedding day (train)" in caplog.text)
+        gate.set()
+    assert first.result().extracted + second.result().extracted == 30
+    assert first.result().extracted >= 15
+    assert len(second.result()) == 30
 
 
 def test_a_reader_that_got_a_setting_finds_what_it_recorded_before(tree, settings):

@@ -57,12 +57,15 @@ def test_settings_that_an_encoder_has_not_are_refused():
         check_encoder(EncoderSettings("open_clip", image_size=32))
 
 
-def test_building_draws_nothing_from_the_global_generator(tiny):
+def test_random_weights_are_always_the_same_and_leave_the_global_generator(tiny):
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    build_encoder(EncoderSettings("open_clip", tiny, "none"), CPU)
+    settings = EncoderSettings("open_clip", tiny, "none")
+    first, second = (build_encoder(settings, CPU).name for _ in range(2))
     assert torch.equal(torch.rand(3), expected)
+    assert first == second
+    assert "random weights" in first
 
 
 def test_decoding_on_the_gpu_is_another_identity_and_slow_on_a_cpu(tiny, caplog):

@@ -56,15 +56,6 @@ def counts(clients, classes):
 # Splitter ``classes``: so many classes a client, in equal parts.
 
 
-def test_two_of_ten_classes_for_ten_clients():
-    train = rows_of(balanced(10, 100))
-    clients = divided("classes", [], 10, train)
-    check_partition(clients, train)
-    held = counts(clients, 10)
-    assert ((held > 0).sum(axis=1) == 2).all()
-    assert set(held[held > 0]) == {50}
-
-
 @st.composite
 def fitting(draw):
     """(clients, classes, classes a client, rows a class) that fit."""
@@ -108,15 +99,6 @@ def test_clients_are_alike():
     for client in share:
         assert np.abs(np.diag(client) - 2 / 5).max() < 0.1
         assert np.abs(client[~np.eye(5, dtype=bool)] - 1 / 10).max() < 0.07
-
-
-def test_the_seed_decides():
-    train = rows_of(balanced(10, 20))
-    first, again, other = (
-        [numbers(c.train) for c in divided("classes", [], 10, train, seed=seed)]
-        for seed in (3, 3, 4)
-    )
-    assert first == again != other
 
 
 def test_classes_that_the_domain_lacks_do_not_count():

@@ -82,18 +82,11 @@ class Outcome:
 
 
 class Going:
-    """A run that goes on while the test does something to it."""
+    """A run that goes on while the test does something to it.
 
-    def log(self) -> str:
-        """What the server has said so far."""
-        raise NotImplementedError
-
-    def runs(self) -> bool:
-        raise NotImplementedError
-
-    def end(self) -> Outcome:
-        """Wait for the end."""
-        raise NotImplementedError
+    `log` is what the server has said so far, `runs` whether it goes on, and `end` waits
+    for its end.
+    """
 
     def says(self, words: str, times: int = 1) -> None:
         """Wait until the server has said these words so often."""
@@ -137,9 +130,6 @@ class Engine:
         return self._begin(
             config, [*settings, "federate.restore_from", checkpoint], clients
         )
-
-    def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
-        raise NotImplementedError
 
     def close(self) -> None:
         """End what still runs."""

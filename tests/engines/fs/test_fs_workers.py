@@ -11,7 +11,7 @@ import torch
 from standalone import assert_same, merged, set_up
 
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
@@ -24,9 +24,6 @@ from federatedscope_ggeur.models import (
     load_vector,
     to_vector,
 )
-
-#: FederatedScope's own type of a message.
-JOIN = "join_in"
 
 
 def workers() -> tuple[type, type]:
@@ -48,29 +45,6 @@ def test_every_message_that_is_sent_is_handled_and_none_of_fs_s_own(federatedsco
         # Without a config, as FS makes them to look at them.
         for kind in ("assign_client_id", "address", "ss_model_para"):
             assert kind not in here
-
-
-def message(kind, sender, state=0, content=()):
-    from federatedscope.core.message import Message
-
-    return Message(
-        msg_type=kind, sender=sender, receiver=[0], state=state, content=content
-    )
-
-
-def deliver(there, received) -> None:
-    there.server.msg_handlers[received.msg_type](received)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("content", "problem"), [((b"nonsense",), "client 1"), ((), "one part")]
-)
-def test_a_join_that_cannot_be_read_ends_a_standalone_run(fs, content, problem):
-    there = fs.set_up()
-    with pytest.raises(MessageError, match=problem):
-        deliver(there, message(JOIN, 1, content=content))
-    assert there.server.federation.membership.joined == {}
 
 
 @pytest.fixture

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from own_process import python
 
 protobuf = pytest.importorskip("google.protobuf")
 
-ROOT = Path(__file__).parents[3]
+BACKEND = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
 REBUILDS = int(protobuf.__version__.split(".")[0]) >= 4
 needs_rebuild = pytest.mark.skipif(
     not REBUILDS, reason="this protobuf needs no rebuilt messages"
@@ -54,29 +52,15 @@ print(json.dumps({
 """
 
 
-def run(script: str, home: Path, **environment: str) -> subprocess.CompletedProcess:
-    paths = [str(home), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        env={
-            **{k: v for k, v in os.environ.items() if "PROTO" not in k},
-            "PYTHONPATH": os.pathsep.join(paths),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-
-
 @pytest.mark.parametrize("backend", ["", "python"])
 def test_messages_are_those_of_the_module_that_federatedscope_generated(
-    federatedscope, backend
+    federatedscope, backend, monkeypatch
 ):
+    monkeypatch.delenv(BACKEND, raising=False)
+    if backend:
+        monkeypatch.setenv(BACKEND, backend)
     home = Path(federatedscope.__file__).parents[3]
-    setting = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": backend} if backend else {}
-    done = run(MESSAGE, home, **setting)
+    done = python("-c", MESSAGE, path=str(home))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "in_force": [REBUILDS, REBUILDS],
@@ -125,7 +109,8 @@ def package(tmp_path):
 @needs_rebuild
 def test_rebuilt_messages_are_announced_once(package):
     home = package(f"DESCRIPTOR = F(serialized_pb={schema()!r})\nNote = C(DESCRIPTOR)")
-    done = run(ENSURE + "print(sys.modules[MODULE].Note(text='x').text)", home)
+    shows = "print(sys.modules[MODULE].Note(text='x').text)"
+    done = python("-c", ENSURE + shows, path=str(home))
     assert done.stdout.split() == ["True", "True", "True", "x"]
     line = "federatedscope_ggeur.engines.fs.protobuf INFO FederatedScope's messages are"
     assert done.stderr.count(line) == 1
@@ -140,7 +125,7 @@ def test_rebuilt_messages_are_announced_once(package):
     ],
 )
 def test_an_unknown_module_is_left_alone_with_a_warning(package, text, reason):
-    done = run(ENSURE, package(text))
+    done = python("-c", ENSURE, path=str(package(text)))
     assert done.stdout.split() == ["False", "False", "False"]
     assert done.stderr.count("WARNING") == 1
     assert any(part in done.stderr for part in reason.split("|")), done.stderr

@@ -92,16 +92,6 @@ def test_a_loss_beyond_numbers_is_an_error_that_says_what_to_do(model):
         evaluate(model, params, *make_rows(5, seed=1))
 
 
-def test_metrics_have_federatedscopes_names_and_meanings():
-    assert Score(3, 4, 2.0).metrics("val") == {
-        "val_acc": 0.75,
-        "val_correct": 3,
-        "val_loss": 2.0,
-        "val_avg_loss": 0.5,
-        "val_total": 4,
-    }
-
-
 BOTH = [{"val": Score(1, 1, 0.5)}, {"val": Score(1, 3, 2.5)}]
 #: A client without rows of a split does not count.
 APART = [{"val": Score(), "test": Score(1, 2, 1.0)}, {"val": Score(1, 1, 0.1)}]
@@ -117,7 +107,7 @@ APART = [{"val": Score(), "test": Score(1, 2, 1.0)}, {"val": Score(1, 1, 0.1)}]
         ([{"val": Score()}], "avg", {}),
     ],
 )
-def test_averages_over_clients(scores, how, wanted):
+def test_averages_over_clients_have_federatedscopes_names(scores, how, wanted):
     found = average_metrics(scores, how)
     assert bool(found) == bool(wanted)
     for name, value in wanted.items():
