@@ -16,6 +16,7 @@ from own_process import PATIENCE, program, python
 from pictures import write_images
 
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.data.cache import Parts
 from federatedscope_ggeur.data.encoders import ENCODERS, register_encoder
 
 # ``ggeur --cfg FILE``: what is read of the command line.
@@ -269,23 +270,17 @@ def test_it_says_what_two_builds_that_do_not_fit_need(capsys, monkeypatch):
     assert "must come from the same release and build" in shown
 
 
-def start(words: list[str], *path: Path) -> subprocess.Popen:
-    """Python in a process group of its own, with this checkout's package."""
-    return subprocess.Popen(
-        [sys.executable, *words],
-        cwd=path[0] if path else None,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT]))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def doctor(tmp_path, torch: str) -> subprocess.Popen:
     """Where importing torch runs `torch`."""
     (tmp_path / "torch.py").write_text(torch)
-    return start(["-m", "federatedscope_ggeur", "doctor"], tmp_path)
+    return subprocess.Popen(
+        [sys.executable, "-m", "federatedscope_ggeur", "doctor"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_the_first_lines_come_before_torch(tmp_path):
@@ -338,57 +333,21 @@ def test_a_client_of_a_distributed_run_embeds_before_it(arguments, capsys):
     assert "72 images" in capsys.readouterr().out
 
 
-HELD = """
-import signal, sys, time
-from pathlib import Path
-from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.data import images
-from federatedscope_ggeur.data.cache import Parts
-from federatedscope_ggeur.data.images import layout
-
-read, add = layout.IMAGE_READERS["image_folder"], Parts.add
-gate, *words = sys.argv[1:]
-
-def held(root):
-    found = read(root)
-    load = found.domains[0].train.load
-    def wait(row):
-        while row >= 20 and not Path(gate).exists():
-            time.sleep(0.01)
-        return load(row)
-    object.__setattr__(found.domains[0].train, "load", wait)
-    return found
-
-def told(parts, features):
-    add(parts, features)
-    print("made", flush=True)
-
-def opened(*how):
-    # Before the interrupt, which may have to wait for the thread that loads.
-    Path(gate).touch()
-    signal.default_int_handler(*how)
-
-vars(held).update(vars(read))
-layout.IMAGE_READERS._parts["image_folder"] = held
-Parts.add = told
-signal.signal(signal.SIGINT, opened)
-sys.exit(main(words))
-"""
-
-
 @pytest.mark.slow
-def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
-    """Of ten batches the last one waits for the next, which is held back."""
-    program = tmp_path / "held.py"
-    program.write_text(HELD)
-    process = start([str(program), str(tmp_path / "gate"), *arguments])
-    try:
-        assert [process.stdout.readline() for _ in range(9)] == ["made\n"] * 9
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, errors = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-    assert process.returncode == 130
+def test_after_ctrl_c_the_next_call_goes_on(arguments, monkeypatch, capsys):
+    """How the files go on: tests/data/cache/test_embedding_cache.py."""
+    made, add = [], Parts.add
+
+    def add_nine(parts, features):
+        add(parts, features)
+        made.append(features)
+        if len(made) == 9:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "add", add_nine)
+        assert main(arguments) == 130
+    errors = capsys.readouterr().err
     assert "interrupted; finished embeddings stay" in errors
     assert "Traceback" not in errors
     assert main(arguments) == 0
