@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from own_process import python
+from written_runs import make_results
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting import (
@@ -54,15 +55,13 @@ def test_a_file_in_the_way_is_a_named_error(tmp_path, blocked):
     assert path.read_text() == "kept"
 
 
-def test_write_run_writes_nothing_when_results_cannot_be_written(
-    tmp_path, make_results
-):
+def test_write_run_writes_nothing_when_results_cannot_be_written(tmp_path):
     with pytest.raises(DataError, match=r"results\.config\.lr"):
         write_run(tmp_path, make_results(config={"lr": float("inf")}))
     assert os.listdir(tmp_path) == []
 
 
-def test_a_run_leaves_its_numbers_and_their_curve(tmp_path, make_results):
+def test_a_run_leaves_its_numbers_and_their_curve(tmp_path):
     write_run(tmp_path, make_results([{"clean": 0.5}]))
     left = ["curve.png", "metrics.csv", "results.json"]
     assert sorted(os.listdir(tmp_path)) == left

@@ -21,7 +21,7 @@ import torch
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from written_runs import check_growth, made, noisy
+from written_runs import check_growth, made, make_head, make_record, make_results, noisy
 
 from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cli import main
@@ -45,7 +45,7 @@ FRACTIONS = st.floats(0, 1)
 
 
 @pytest.mark.parametrize("round0", [True, False])
-def test_round_trip(make_results, round0):
+def test_round_trip(round0):
     results = make_results(round0=round0)
     text = results.to_json()
     assert Results.from_json(text) == results
@@ -53,7 +53,7 @@ def test_round_trip(make_results, round0):
     assert text.isascii()
 
 
-def test_round_trip_of_heads_made_in_one_go(make_results, make_head):
+def test_round_trip_of_heads_made_in_one_go():
     head = make_head("lda", {"clean": 0.4, "empty": None})
     results = make_results(closed_form=head, calibrated=replace(head, method="ccvr"))
     assert Results.from_json(results.to_json()) == results
@@ -69,7 +69,7 @@ def test_round_trip_of_heads_made_in_one_go(make_results, make_head):
     assert alone.final.avg == head.avg
 
 
-def test_json_is_strict_and_its_order_fixed(make_results):
+def test_json_is_strict_and_its_order_fixed():
     def refuse(name):
         raise AssertionError(f"{name} in JSON")
 
@@ -91,7 +91,7 @@ def test_json_is_strict_and_its_order_fixed(make_results):
         ({"a": {1, 2}}, "results.config.a"),
     ],
 )
-def test_only_plain_values_are_written(make_results, config, where):
+def test_only_plain_values_are_written(config, where):
     with pytest.raises(DataError) as error:
         make_results(config=config).to_json()
     assert str(error.value).startswith(f"{where}: ")
@@ -103,7 +103,7 @@ def test_what_is_no_results_file_is_refused(text):
         Results.from_json(text)
 
 
-def test_numbers_leave_out_what_two_equal_runs_may_differ_in(make_results):
+def test_numbers_leave_out_what_two_equal_runs_may_differ_in():
     def run(factor, outdir):
         base = make_results()
         return replace(
@@ -120,7 +120,7 @@ def test_numbers_leave_out_what_two_equal_runs_may_differ_in(make_results):
 
 
 @pytest.mark.parametrize("name", ["loss", "avg", "std", "bytes_up", "bytes_down"])
-def test_numbers_keep_every_score_and_size(make_results, name):
+def test_numbers_keep_every_score_and_size(name):
     base = make_results()
     last = base.rounds[-1]
     value = getattr(last, name)
@@ -140,7 +140,7 @@ def test_every_field_is_documented(cls):
 
 
 @pytest.fixture
-def predicting(make_results):
+def predicting():
     """Results with a model of three features and the classes 0 and 1."""
     model = LinearHead(3, 2)
     with torch.no_grad():
@@ -150,7 +150,7 @@ def predicting(make_results):
     return replace(make_results(), model=model, prepare=expected.take)
 
 
-def test_the_model_is_no_part_of_the_file_or_of_equality(predicting, make_results):
+def test_the_model_is_no_part_of_the_file_or_of_equality(predicting):
     assert predicting == make_results()
     assert predicting.to_json() == make_results().to_json()
     assert "LinearHead" not in repr(predicting)
@@ -351,7 +351,7 @@ def oracle(rounds):
 
 
 @given(rounds=st.lists(st.none() | SCORES, max_size=12))
-def test_summarise_agrees_with_the_oracle(make_record, rounds):
+def test_summarise_agrees_with_the_oracle(rounds):
     rounds = [make_record(i, scores) for i, scores in enumerate(rounds, 1)]
     final = summarise(rounds)
     used, means, avg, std = oracle(rounds)
@@ -365,7 +365,7 @@ def test_summarise_agrees_with_the_oracle(make_record, rounds):
     assert final.bytes_down == 3000 * len(rounds)
 
 
-def test_totals_include_round_0(make_results):
+def test_totals_include_round_0():
     start = make_results().round0
     assert replace(start, prepare_bytes_up=4).bytes_up == start.bytes_up + 4
     results = make_results([None, None])
@@ -390,7 +390,7 @@ def test_average_leaves_undefined_domains_out(scores, avg, std):
 # What the table of a run says, and its metrics.csv.
 
 
-def test_table(make_results):
+def test_table():
     scores = [{"clean": i / 10, "noisy": 0.5, "empty": None} for i in range(1, 8)]
     results = make_results(
         [*scores, None], domains=["clean", "noisy", "empty"], unseen_domains=["noisy"]
@@ -410,7 +410,7 @@ def test_table(make_results):
     ]
 
 
-def test_the_table_says_whose_models_were_scored(make_results):
+def test_the_table_says_whose_models_were_scored():
     domains = {"domains": ["clean", "noisy"], "unseen_domains": []}
     results = make_results([{"clean": 0.5, "noisy": 0.3}], **domains)
     assert "scored:" not in results_table(results)
@@ -422,7 +422,7 @@ def test_the_table_says_whose_models_were_scored(make_results):
     assert f"{line}; unseen domains: the global one" in results_table(unseen)
 
 
-def test_table_of_heads_made_in_one_go(make_results, make_head):
+def test_table_of_heads_made_in_one_go():
     scores = {"clean": 0.5, "noisy": 0.3}
     heads = {
         "closed_form": make_head("lda", {"clean": 0.4, "noisy": 0.2}),
@@ -440,7 +440,7 @@ def test_table_of_heads_made_in_one_go(make_results, make_head):
     assert unscored.splitlines()[2].split()[-1] == "60.00"
 
 
-def test_metrics_csv_has_the_closed_form_as_round_0(make_results, make_head):
+def test_metrics_csv_has_the_closed_form_as_round_0():
     head = make_head("lda", {"clean": 0.4})
     text = metrics_csv(make_results([{"clean": 0.5}], closed_form=head))
     rows = list(csv.DictReader(io.StringIO(text)))
@@ -448,7 +448,7 @@ def test_metrics_csv_has_the_closed_form_as_round_0(make_results, make_head):
     assert rows[0]["accuracy_clean"] == "0.4"
 
 
-def test_a_notebook_shows_the_same_table(make_results):
+def test_a_notebook_shows_the_same_table():
     names = ["clean", "<b>bold & noisy</b>"]
     scores = {names[0]: 0.7, names[1]: None}
     results = make_results(
@@ -488,7 +488,7 @@ def test_a_notebook_shows_the_same_table(make_results):
         ),
     ],
 )
-def test_table_says_where_training_diverged(make_results, found, said):
+def test_table_says_where_training_diverged(found, said):
     name_settings({"optimizer.lr": "train.optimizer.lr"})  # as cfg_ggeur does
     results = make_results([{"clean": 0.5}, {"clean": 0.1}], diverged=found)
     assert results_table(results).splitlines()[-1] == said
@@ -497,7 +497,7 @@ def test_table_says_where_training_diverged(make_results, found, said):
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
-def test_table_says_where_a_run_broke_off(make_results, status):
+def test_table_says_where_a_run_broke_off(status):
     scores = [{"clean": 0.5}, {"clean": 0.5}]
     text = results_table(make_results(scores, status=status))
     assert text.splitlines()[-1] == f"{status} after round 2"
@@ -505,7 +505,7 @@ def test_table_says_where_a_run_broke_off(make_results, status):
     assert text.splitlines()[-1] == f"{status} after round 0"
 
 
-def test_metrics_csv_reads_back_to_the_bit(make_results):
+def test_metrics_csv_reads_back_to_the_bit():
     results = make_results()
     rows = list(csv.DictReader(io.StringIO(metrics_csv(results), newline="")))
     assert len(rows) == len(results.rounds)
@@ -521,7 +521,7 @@ def test_metrics_csv_reads_back_to_the_bit(make_results):
             assert cell == "" if expected is None else float(cell) == expected
 
 
-def test_metrics_csv_without_rounds_is_its_header(make_results):
+def test_metrics_csv_without_rounds_is_its_header():
     results = make_results([], domains=["a", "b"])
     assert metrics_csv(results) == (
         "round,avg,std,loss,seconds,bytes_up,bytes_down,accuracy_a,accuracy_b\n"

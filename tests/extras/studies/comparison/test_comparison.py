@@ -250,9 +250,9 @@ def test_states_that_were_scored():
     results = replace(results, rounds=[first, unevaluated, third])
     assert [record.round for record in scored(results)] == [0, 1, 3]
     assert [rounds_to(results, t) for t in (0.3, 0.31, 0.6, 0.61)] == [0, 3, 3, None]
-    # Round 0 is 1200 bytes up and 100 down; the head 400; a round 4000; two clients.
+    # Round 0 is 18 bytes up and 99 down; the head 24; a round 4000; two clients.
     sent = [(record.round, total) for record, total in bytes_so_far(results)]
-    assert sent == [(0, 850.0), (1, 2850.0), (3, 6850.0)]
+    assert sent == [(0, 70.5), (1, 2070.5), (3, 6070.5)]
 
 
 def test_csv_has_every_number_to_the_bit(study_folder):
@@ -463,8 +463,8 @@ def test_the_overview_is_avg_its_standard_error_and_bytes(tmp_path):
         f"{np.mean(averages):.2f}",
         f"{stats.sem(averages):.2f}",
     ]
-    # Two clients: 1,200 and 1,000 bytes up, 108 and 3,000 down.
-    assert [str(cell) for cell in several[2:]] == ["0.00110", "0.00155"]
+    # Two clients: 18 and 1,000 bytes up, 99 and 3,000 down.
+    assert [str(cell) for cell in several[2:]] == ["0.000509", "0.00155"]
     assert str(single[1]) == "-", "one seed has no error"
     assert "over 1 or 3 seeds" in sheet.notes[0]
 

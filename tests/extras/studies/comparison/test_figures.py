@@ -47,7 +47,7 @@ def test_a_curve_is_the_mean_over_seeds_with_their_deviation(tmp_path):
     assert curve.y == pytest.approx([20, 70])
     assert curve.sd == pytest.approx([0, np.std([60, 80], ddof=1)])
     sent = by_bytes(row_of(tmp_path))
-    assert sent.x == pytest.approx([(1300 + 4000) / 2e6, (1300 + 8000) / 2e6])
+    assert sent.x == pytest.approx([(117 + 4000) / 2e6, (117 + 8000) / 2e6])
     assert sent.y == curve.y
 
 
