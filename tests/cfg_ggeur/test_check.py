@@ -338,22 +338,6 @@ def test_contradictions_are_refused_by_name(config, settings, problem):
         config(*settings)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        [*LDA, "ggeur.base_method", "scaffold"],
-        [
-            *LDA,
-            *START,
-            "ggeur.privacy.min_samples",
-            1,
-            "ggeur.augmentation",
-            "fedmix",
-            "ggeur.steps",
-            [],
-        ],
-    ],
-    ids=["no training", "training"],
-)
-def test_a_one_shot_head_beside_a_method_is_accepted(config, settings):
-    assert config(*settings).ggeur.closed_form == "lda"
+def test_a_one_shot_head_beside_a_method_is_accepted(config):
+    """With training, too: test_fedmix_takes_no_threshold_beside_class_statistics."""
+    assert config(*LDA, "ggeur.base_method", "scaffold").ggeur.closed_form == "lda"

@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
-from bundled_studies import STUDIES, configs, content
+import yaml
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.extras.studies.paper import (
     PAPER_TABLES,
     paper_table,
     stated_at,
 )
+from federatedscope_ggeur.extras.studies.plan import PlannedCell
+from federatedscope_ggeur.extras.studies.study_file import load_study
+
+STUDIES = sorted(study_folder().glob("*.yaml"))
+
+
+def content(path: Path) -> dict:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@cache
+def configs(path: Path) -> list[tuple[PlannedCell, dict]]:
+    """Each cell of the first seed and its checked config, as results.json has it."""
+    study = load_study(path)
+    return [
+        (cell, to_plain(load_config(cell.base, cell.settings)))
+        for cell in study.cells(seed=study.seeds[0])
+    ]
+
 
 OF_PAPER = [path for path in STUDIES if "paper" in content(path)]
 every_study = pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
