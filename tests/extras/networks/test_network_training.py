@@ -447,22 +447,6 @@ def test_hooks_act_on_every_stage_and_are_gone_afterwards():
     assert torch.equal(model(rows), plain)
 
 
-@pytest.mark.slow
-def test_channels_last_maps_are_turned():
-    model = make_model(3 * 32**2, name="timm:swin_tiny_patch4_window7_224").eval()
-    rows, widths = model.prepare(images(2, dim=3072)[0]), []
-
-    def note(k, stage_map):
-        widths.append(stage_map.shape[1])
-        return stage_map
-
-    with torch.no_grad(), model.stages_hooked(note):
-        hooked = model(rows)
-    assert tuple(widths) == model.stage_widths == (96, 192, 384, 768)
-    with torch.no_grad():
-        assert torch.equal(hooked, model(rows))
-
-
 def test_a_copy_at_other_weights():
     model = make_model()
     vector = torch.rand(len(to_vector(model)))
