@@ -23,7 +23,6 @@ from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting import Results, new_run_folder, numbers, write_run
 
-ROOT = Path(__file__).parents[2]
 RUN = Path("exp/ggeur_quickstart")  # where `short` runs
 CHECKPOINT = {"private"}
 FILES = {

@@ -165,11 +165,3 @@ def test_an_svg_is_whole_names_no_address_and_no_date(tmp_path):
     values = [value for node in root.iter() for value in node.attrib.values()]
     assert not [v for v in values if "http" in v and "w3.org" not in v]
     assert "<dc:date>" not in file.read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMATS)
-def test_nothing_is_left_where_it_cannot_be_written(tmp_path, form):
-    with pytest.raises(ConfigError):
-        write_figure(tmp_path / "none" / f"a.{form}", figure())
-    assert list(tmp_path.iterdir()) == []

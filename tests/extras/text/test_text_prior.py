@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import text_oracle as oracle
 import torch
 from closed_form_federations import components_of
 from solving import stats
-from text_oracle import class_texts, unit
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.text.classes import ClassTexts, EnsembleHead
@@ -33,15 +31,68 @@ from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 CLASSES, DIM, KAPPA = 5, 4, 3.0
 
 
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def class_texts(features, scale=10.0, prior=0.0, ensemble=0.0) -> ClassTexts:
+    rows = torch.from_numpy(unit(features)).float()
+    return ClassTexts(rows, scale, "key", prior=prior, ensemble=ensemble)
+
+
+def plain_bridge(groups, rows, texts):
+    """a: `groups` are (class, rows of it), `rows` all of them."""
+    m, d = rows.mean(axis=0), texts - texts.mean(axis=0)
+    above = sum(len(x) * (x.mean(axis=0) - m) @ d[c] for c, x in groups)
+    below = sum(len(x) * d[c] @ d[c] for c, x in groups)
+    return max(0.0, above / below) if below > 0 else 0.0
+
+
+def plain_scores(points, rows, labels, places, texts, kappa, g, priors="counts"):
+    """Scores [n, C] of LDA (all `places` alike) or of the mixture, with the prior.
+
+    -inf for a class that nothing is known of.
+    """
+    num_classes, dim = texts.shape
+    d, m = texts - texts.mean(axis=0), rows.mean(axis=0)
+    keys = sorted({(int(c), int(p)) for c, p in zip(labels, places)})
+    groups = [(c, rows[(labels == c) & (places == p)]) for c, p in keys]
+    a = plain_bridge(groups, rows, texts)
+    scatter = sum((x - x.mean(0)).T @ (x - x.mean(0)) for _, x in groups)
+    degrees = len(rows) - len(groups)
+    size = np.trace(scatter) / max(degrees, 1) / dim
+    if degrees <= 0 or size <= 1e-12:
+        covariance = np.eye(dim)
+    else:
+        covariance = (1 - g) * scatter / degrees + g * size * np.eye(dim)
+    guess = m + a * d
+    unseen = sorted(set(range(num_classes)) - set(labels.tolist())) if a > 0 else []
+    groups += [(c, np.zeros((0, dim))) for c in unseen]
+    classes = np.array([c for c, _ in groups])
+    weights = np.array([len(x) + kappa for _, x in groups])
+    means = [(x.sum(0) + kappa * guess[c]) / n for (c, x), n in zip(groups, weights)]
+    logs = np.log(weights / weights.sum())
+    if priors == "none":
+        sums = np.array([weights[classes == c].sum() for c in classes])
+        logs = np.log(weights / sums)
+    found = np.full((len(points), num_classes), -np.inf)
+    inverse = np.linalg.inv(covariance)
+    for mean, log, c in zip(means, logs, classes):
+        apart = points - mean
+        own = log - np.einsum("nd,de,ne->n", apart, inverse, apart) / 2
+        found[:, c] = np.logaddexp(found[:, c], own)
+    return found
+
+
 def some(seed=0, count=40, classes=CLASSES - 1):
     """Rows of all classes but the last, on three clients, and text features."""
     rng = np.random.default_rng(seed)
-    texts = oracle.unit(rng.normal(size=(CLASSES, DIM)))
+    texts = unit(rng.normal(size=(CLASSES, DIM)))
     labels = rng.integers(0, classes, size=count)
     labels[:classes] = np.arange(classes)
     rows = 2 * texts[labels] + 0.7 * rng.normal(size=(count, DIM)) + 3
     rows = rows.astype(np.float32).astype(np.float64)
-    texts = oracle.class_texts(texts).features.double().numpy()
+    texts = class_texts(texts).features.double().numpy()
     return rows, labels, rng.integers(1, 4, size=count), texts
 
 
@@ -69,19 +120,19 @@ def alike(found, expected):
 @pytest.mark.parametrize("kind", ["lda", "mixture"])
 def test_a_head_with_a_prior_is_the_oracle(kind, priors):
     rows, labels, clients, texts = some()
-    text = oracle.class_texts(texts, prior=KAPPA)
+    text = class_texts(texts, prior=KAPPA)
     more = {"components": "client"} if kind == "mixture" else {}
     form = CLOSED_FORMS[kind](**more, shrinkage=0.2, priors=priors).knowing(text)
     parts = components_of(rows, labels, clients, CLASSES)
     solved = form.solve(stats(rows, labels, CLASSES), parts)
     points, places = rows[:9] + 0.1, clients if kind == "mixture" else 0 * labels
-    expected = oracle.scores(points, rows, labels, places, texts, KAPPA, 0.2, priors)
+    expected = plain_scores(points, rows, labels, places, texts, KAPPA, 0.2, priors)
     # The last class has no rows, but a mean.
     assert np.isfinite(expected).all()
     assert alike(by_model(solved.model, points), expected)
     if kind == "lda":
         groups = [(c, rows[labels == c]) for c in range(CLASSES - 1)]
-        a = oracle.bridge(groups, rows, texts)
+        a = plain_bridge(groups, rows, texts)
         assert solved.report["text_bridge"] == pytest.approx(a)
 
 
@@ -93,7 +144,7 @@ def test_rows_left_out_are_scored_as_if_they_had_never_been(kind, priors, seed):
     if seed == 3:
         labels[labels == 2] = 1  # and class 2 has one row alone
         labels[0] = 2
-    text = oracle.class_texts(texts, prior=KAPPA)
+    text = class_texts(texts, prior=KAPPA)
     settings = {"components": "client"} if kind == "mixture" else {}
     form = CLOSED_FORMS[kind](**settings, shrinkage=0.3, priors=priors).knowing(text)
     parts = components_of(rows, labels, clients, CLASSES)
@@ -103,7 +154,7 @@ def test_rows_left_out_are_scored_as_if_they_had_never_been(kind, priors, seed):
         found = score(held_by(k, rows[own], labels[own], True))[0].numpy()
         for at, i in enumerate(own):
             rest = np.arange(len(rows)) != i
-            expected = oracle.scores(
+            expected = plain_scores(
                 rows[i : i + 1], rows[rest], labels[rest], places[rest], texts,
                 KAPPA, 0.3, priors,
             )[0]  # fmt: skip
@@ -116,7 +167,7 @@ def test_rows_left_out_are_scored_as_if_they_had_never_been(kind, priors, seed):
 def test_rows_that_are_in_nothing_are_scored_by_the_head():
     rows, labels, clients, texts = some(4)
     form = LinearDiscriminant(shrinkage=0.3)
-    form = form.knowing(oracle.class_texts(texts, prior=KAPPA))
+    form = form.knowing(class_texts(texts, prior=KAPPA))
     score = form.left_out(components_of(rows, labels, clients, CLASSES))
     found = score(held_by(1, rows, labels, False))[0]
     solved = form.solve(stats(rows, labels, CLASSES))
@@ -126,11 +177,11 @@ def test_rows_that_are_in_nothing_are_scored_by_the_head():
 def test_text_that_points_the_wrong_way_says_nothing():
     rows, labels, _, texts = some()
     parts = Components.of_classes(stats(rows, labels, CLASSES))
-    against = oracle.class_texts(-texts, prior=KAPPA)
+    against = class_texts(-texts, prior=KAPPA)
     moved = with_prior(parts, against)
     assert moved.a == 0
     assert moved.labels.tolist() == [0, 1, 2, 3]
-    assert bridge(parts, oracle.class_texts(texts).offsets) > 0
+    assert bridge(parts, class_texts(texts).offsets) > 0
     form = LinearDiscriminant(shrinkage=0.2).knowing(against)
     found = by_model(form.solve(stats(rows, labels, CLASSES)).model, rows)
     assert (found.argmax(axis=1) < CLASSES - 1).all()
@@ -141,7 +192,7 @@ def test_without_a_prior_text_changes_no_bit():
     plain = LinearDiscriminant(shrinkage=0.2)
     heads = [
         form.solve(stats(rows, labels, CLASSES)).model.classifier.weight
-        for form in (plain, plain.knowing(oracle.class_texts(texts)))
+        for form in (plain, plain.knowing(class_texts(texts)))
     ]
     assert torch.equal(*heads)
 

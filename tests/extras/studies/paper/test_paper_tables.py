@@ -116,27 +116,15 @@ def test_a_run_finds_its_place(name, base, words, row, column):
     assert table.column_of(config) == column
 
 
-# Looking up a key in a run's config.
-
-
-CONFIG = {
-    "seed": 3,
-    "data": {"splitter_args": [{"alpha": 0.1}, {"fraction": 0.3}], "splits": [0.7]},
-}
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("seed", 3),
-        ("data.splits", [0.7]),
-        ("data.splitter_args.alpha", 0.1),
-        ("data.splitter_args.fraction", 0.3),
-        ("data.splitter_args.other", None),
-        ("data.splits.alpha", None),
-        ("seed.more", None),
-        ("none", None),
-    ],
-)
-def test_values(key, value):
-    assert stated_at(CONFIG, key) == value
+def test_a_key_is_looked_up_in_a_config():
+    splitter_args = [{"alpha": 0.1}, {"fraction": 0.3}]
+    config = {"seed": 3, "data": {"splitter_args": splitter_args, "splits": [0.7]}}
+    found = {
+        "seed": 3,
+        "data.splits": [0.7],
+        "data.splitter_args.alpha": 0.1,
+        "data.splitter_args.fraction": 0.3,
+    }
+    unknown = ("data.splitter_args.other", "data.splits.alpha", "seed.more", "none")
+    wanted = {**found, **dict.fromkeys(unknown)}
+    assert {key: stated_at(config, key) for key in wanted} == wanted
