@@ -182,11 +182,7 @@ def test_optimizer_settings_take_any_number(rewritten):
 @pytest.mark.parametrize(
     ("config", "given", "said"),
     [
-        (
-            "",
-            ["federate.total_round_num=1", "a"],
-            "total_round_num=1.*without '='",
-        ),
+        ("", ["federate.total_round_num=1", "a"], "total_round_num=1.*without '='"),
         ("", ["federate.client_num"], r"federate\.client_num.*no value"),
         (3, [], r"a config must be a path, .* got 3"),
         ("", "federate.total_round_num 2", "must be a dict, or a list of keys"),

@@ -469,29 +469,25 @@ def test_a_notebook_shows_the_same_table():
     assert list(below.itertext()) == text[-3:]
 
 
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        (
-            Divergence(2, 10, 0.5, 20.0, 1.25, 7.5e6),
-            "training diverged in round 2 (client 10, train.optimizer.lr 0.5): loss "
-            "20, 1.25 at first; largest weight 7.5e+06",
-        ),
-        (
-            Divergence(1, None, None, None, None, 2e3),
-            "training diverged in round 1 (the server's step): largest weight 2e+03",
-        ),
-        (
-            Divergence(1, 1, 10.0, 9e4, 9e4, None),
-            "training diverged in round 1 (client 1, train.optimizer.lr 10): loss "
-            "9e+04",
-        ),
-    ],
-)
-def test_table_says_where_training_diverged(found, said):
+DIVERGED = {
+    "2 (client 10, train.optimizer.lr 0.5): loss 20, 1.25 at first; largest weight "
+    "7.5e+06": Divergence(2, 10, 0.5, 20.0, 1.25, 7.5e6),
+    "1 (the server's step): largest weight 2e+03": (
+        Divergence(1, None, None, None, None, 2e3)
+    ),
+    "1 (client 1, train.optimizer.lr 10): loss 9e+04": (
+        Divergence(1, 1, 10.0, 9e4, 9e4, None)
+    ),
+}
+
+
+@pytest.mark.parametrize("said", DIVERGED)
+def test_table_says_where_training_diverged(said):
     name_settings({"optimizer.lr": "train.optimizer.lr"})  # as cfg_ggeur does
-    results = make_results([{"clean": 0.5}, {"clean": 0.1}], diverged=found)
-    assert results_table(results).splitlines()[-1] == said
+    scores = [{"clean": 0.5}, {"clean": 0.1}]
+    results = make_results(scores, diverged=DIVERGED[said])
+    last = results_table(results).splitlines()[-1]
+    assert last == f"training diverged in round {said}"
     assert Results.from_json(results.to_json()) == results
     assert "diverged" not in results_table(replace(results, diverged=None))
 

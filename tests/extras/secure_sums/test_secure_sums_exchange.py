@@ -141,22 +141,13 @@ def test_a_client_answers_only_what_its_settings_ask_for(carried):
         plain.handlers[1].answer(SUM_KINDS["means"], (b"",))
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"stage": "counts"}, "stage"),
-        ({"session": bytes(16)}, "session"),
-        ({"masked": None}, "masked"),
-    ],
-)
-def test_an_answer_of_another_stage_session_or_length_is_refused(
-    carried, change, field
-):
+@pytest.mark.parametrize("field", ["stage", "session", "masked"])
+def test_an_answer_of_another_stage_session_or_length_is_refused(carried, field):
     def spoil(reply, carrier):
         schema = carrier.server.schema
         vector = MaskedVector.from_bytes(reply[0], schema, "client 3")
-        short = {"masked": vector.masked[1:]} if "masked" in change else change
-        return (replace(vector, **short).to_bytes(),)
+        wrong = {"stage": "counts", "session": bytes(16), "masked": vector.masked[1:]}
+        return (replace(vector, **{field: wrong[field]}).to_bytes(),)
 
     carried.faults["sum_means", 0, 3] = spoil
     with pytest.raises(GGEURError, match=f"client 3: .*field '{field}'"):
