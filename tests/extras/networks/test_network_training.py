@@ -99,22 +99,6 @@ class TestFit:
             assert torch.equal(y, labels[batch])
             assert torch.equal(x, model.prepare(rows[batch], generator))
 
-    def test_hooks_are_in_training_alone(self):
-        model, rows = make_model(), images(12)
-        start, seen = to_vector(model), []
-
-        def hook(k, stage_map):
-            seen.append(k)
-            return stage_map
-
-        whole = TrainingSettings(RATE, 3, "epoch", 1000)
-        plain = fit(model, start, *rows, whole, 0).weights
-        found = fit(model, start, *rows, whole, 0, LocalHooks(stage=hook)).weights
-        assert seen == [0, 1, 2] * 3
-        assert torch.equal(found, plain)
-        model.in_chunks(model, rows[0])
-        assert len(seen) == 9
-
     def test_a_perturbed_gradient_is_that_elsewhere(self):
         """Its step from w is that from w + e; dropout alike."""
         head = build_model(3, CLASSES, ModelSettings(5, dropout=0.5))
@@ -412,20 +396,6 @@ class TestPrecision:
         assert seen == {(torch.float32, torch.float32)}
         assert into.dtype == torch.float32
         assert into.any()
-
-
-def test_frozen_statistics_stay():
-    model = make_model().train()
-    rows = model.prepare(images(8)[0])
-    size = num_trainable(model)
-    with model.frozen_statistics():
-        before = to_vector(model)
-        first = model(rows)
-        assert torch.equal(to_vector(model), before)
-        # They normalise by the batch nonetheless.
-        torch.testing.assert_close(model(rows), first)
-    model(rows)
-    assert not torch.equal(to_vector(model)[size:], before[size:])
 
 
 def test_hooks_act_on_every_stage_and_are_gone_afterwards():

@@ -226,7 +226,9 @@ def test_names_are_printed_as_they_are():
 
 
 def test_the_best_is_bold_and_signs_are_mathematics(study_folder):
-    text = Comparison.of(study_folder).to_latex()
+    found = Comparison.of(study_folder)
+    text = found.to_latex()
+    assert r"| FedAvg + GGEUR\_1 & 50%, 0.1 | 5 | trained | **" in found.to_markdown()
     assert re.search(r"\\textbf\{\d\d\.\d\d\} \$\\pm\$ \d\.\d\d", text)
     assert re.search(r"& \$\+\$\d+\.\d\d &", text)
     assert r"\usepackage{booktabs}" in text
