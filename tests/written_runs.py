@@ -11,35 +11,25 @@ from pathlib import Path
 
 import numpy as np
 
-from federatedscope_ggeur.reporting import (
-    SCHEMA_VERSION,
-    ClientInfo,
-    DataFingerprint,
-    Provenance,
-    Results,
-    Round0,
-    RoundRecord,
-    average,
-    summarise,
-)
+from federatedscope_ggeur import reporting
 
 DOMAINS = ("Art", "Clipart")
 
 
 def make_record(number, accuracy):
-    avg, std = average(accuracy) if accuracy is not None else (None, None)
+    avg, std = reporting.average(accuracy) if accuracy is not None else (None, None)
     loss = None if accuracy is None else 1.0 / (number + 2)
-    return RoundRecord(
+    return reporting.RoundRecord(
         number, [1, 2, 10], accuracy, avg, std, loss, 0.1 * number, 1000, 3000
     )
 
 
 def make_head(method, accuracy):
     """A head made in one go."""
-    avg, std = average(accuracy)
+    avg, std = reporting.average(accuracy)
     details = {"shrinkage": 0.25, "left_out": 1}
     scores = (accuracy, avg, std, 0.5, 0.7, 11, 13)
-    return RoundRecord(0, [], *scores, method=method, details=details)
+    return reporting.RoundRecord(0, [], *scores, method=method, details=details)
 
 
 def make_results(
@@ -50,12 +40,12 @@ def make_results(
     if accuracies is None:
         accuracies = [None if i % 3 else _scores(i) for i in range(1, 25)]
     rounds = [make_record(i, scores) for i, scores in enumerate(accuracies, 1)]
-    start = Round0(
+    start = reporting.Round0(
         [1, 2, 10], 0.3, {"10": 7, "1": 5, "2": 6}, 90, 9, 27, 3,
         closed_form=closed_form,
     )  # fmt: skip
     fields = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": reporting.SCHEMA_VERSION,
         "engine": "embedded",
         "status": "finished",
         "config": {"outdir": "exp", "expname": "e", "seed": 1, "ggeur": {"steps": [1]}},
@@ -65,13 +55,16 @@ def make_results(
         "unseen_domains": ["_noisy"],
         "class_names": ["0", "1"],
         "encoder": "hog",
-        "clients": [ClientInfo(1, "clean", 70, 30), ClientInfo(10, "empty", 7, 0)],
+        "clients": [
+            reporting.ClientInfo(1, "clean", 70, 30),
+            reporting.ClientInfo(10, "empty", 7, 0),
+        ],
         "round0": start if round0 else None,
         "rounds": rounds,
         "calibrated": calibrated,
-        "final": summarise(rounds, start if round0 else None, calibrated),
+        "final": reporting.summarise(rounds, start if round0 else None, calibrated),
     }
-    return Results(**{**fields, **changes})
+    return reporting.Results(**{**fields, **changes})
 
 
 def _scores(i):
@@ -86,7 +79,7 @@ def made(
     config: Mapping | None = None,
     closed_form: Mapping[str, float] | None = None,
     **changes,
-) -> Results:
+) -> reporting.Results:
     """Results with these accuracies round by round; two clients, 1 kB up a round."""
     settings = {"outdir": "exp", "seed": seed, "data": {"type": "office@ggeur"}}
     fields = {
@@ -96,10 +89,10 @@ def made(
         "domains": list(scores[0] if scores else closed_form),
         "unseen_domains": [],
         "class_names": ["bike", "mug & cup"],
-        "provenance": Provenance(
+        "provenance": reporting.Provenance(
             "2026-01-02T03:04:05+00:00", 12.5, 11.0, 3 * 10**8, "Linux", "a processor",
             2, None, ["ggeur", "--cfg", "x.yaml"], "c0ffee", False,
-            DataFingerprint(110, f"{seed:064d}"),
+            reporting.DataFingerprint(110, f"{seed:064d}"),
         ),
     }  # fmt: skip
     return make_results(scores, **{**fields, **changes})
@@ -115,7 +108,7 @@ def noisy(mean: float, seed: int, rounds: int = 4, domains=DOMAINS) -> list[dict
     ]
 
 
-def write(folder: Path, results: Results, cell: object = None) -> Path:
+def write(folder: Path, results: reporting.Results, cell: object = None) -> Path:
     """A run's folder with its results.json and, of a study, the cell's cell.json."""
     folder.mkdir(parents=True)
     (folder / "results.json").write_text(results.to_json(), encoding="utf-8")

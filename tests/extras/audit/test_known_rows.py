@@ -44,12 +44,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     PrepareReply,
     Prototypes,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    HitCounts,
-    LeaveOneOut,
-    LogLosses,
-    LossQuery,
-)
+from federatedscope_ggeur.federation.exchanges.closed_form import choice
 from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import (
@@ -262,7 +257,7 @@ def test_verdicts():
 
 ANSWERED_CLASSES, ANSWERED_DIM, LEAST, CLIENTS = 8, 12, 5, 6
 FORM = CLOSED_FORMS["lda"]()
-QUERY = LossQuery((2, 9), (temperatures(4.0), temperatures(2.0)))
+QUERY = choice.LossQuery((2, 9), (temperatures(4.0), temperatures(2.0)))
 
 
 def rows_of(labels, seed):
@@ -288,7 +283,7 @@ def sent(clients):
     """Their statistics, and the components of all."""
     uploads = uploaded(clients, LEAST, ANSWERED_CLASSES)
     parts = [Components.of_client(u, k, "a", ("a",)) for k, u in uploads.items()]
-    return uploads, LeaveOneOut(Components.joined(parts).merged("class"))
+    return uploads, choice.LeaveOneOut(Components.joined(parts).merged("class"))
 
 
 def parts_of(k, x, y, is_sent):
@@ -316,9 +311,9 @@ def answered(truth, uploads, left_out, number_of_parts):
         scored = sum(len(rows) for rows in parts)
         score = left_out.scores(FORM)
         found = sum(left_out_hits(score, rows) for rows in parts)
-        hits[k] = HitCounts(k, len(y), found, 0, scored)
+        hits[k] = choice.HitCounts(k, len(y), found, 0, scored)
         total = sum(losses_by_hand(left_out, rows) for rows in parts)
-        losses[k] = LogLosses(k, scored, (64 * total).round().long())
+        losses[k] = choice.LogLosses(k, scored, (64 * total).round().long())
     return hits, losses
 
 

@@ -33,10 +33,7 @@ from federatedscope_ggeur.extras.audit.transcript import recorded
 from federatedscope_ggeur.extras.audit.transcript import truth_of as rows_of
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.extras.secure_sums.vectors import ClientRows, Named
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
-    Geometry,
-    Prototypes,
-)
+from federatedscope_ggeur.federation.exchanges.augmentation import messages
 from federatedscope_ggeur.geometry import GeometricShape, Space
 
 LDA = {"shrinkage": 0.1}
@@ -45,7 +42,7 @@ LDA = {"shrinkage": 0.1}
 def pooled_shape(clients, classes=4):
     held = merged(clients, classes).to("pooled")
     shape = GeometricShape.pooled(held)
-    return Geometry(dict.fromkeys(range(classes), shape), pooled=True)
+    return messages.Geometry(dict.fromkeys(range(classes), shape), pooled=True)
 
 
 def by_head(attack, clients, name="lda", options=None, clock=CLOCK, **more):
@@ -67,7 +64,7 @@ class TestS1:
         clients = owned()
         held = merged(clients)
         means, counts = held.means[first:].float(), held.counts[first:]
-        sent = Prototypes(torch.arange(first, 4), means, counts)
+        sent = messages.Prototypes(torch.arange(first, 4), means, counts)
         seen = transcript(prototypes=dict.fromkeys(clients, sent))
         one = only(s1(seen, truth_of(clients), CLOCK))
         assert (one.value, one.passed, one.tried) == found[:3]
@@ -139,7 +136,7 @@ class TestA9:
         clients = {k: three[k] for k in (1, 2)}
         held = merged(clients)
         shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
-        seen = transcript(uploads=uploaded(clients), geometry=Geometry(shapes))
+        seen = transcript(uploads=uploaded(clients), geometry=messages.Geometry(shapes))
         found = only(a9(seen, truth_of(clients), CLOCK))
         assert found.value == len(shapes)
         assert found.passed is False

@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from federatedscope_ggeur.extras.differential_privacy import noisy_release
 from federatedscope_ggeur.extras.differential_privacy.noise_aware import (
     believed,
     bridge,
     likely_counts,
     spherical,
     with_square,
-)
-from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
-    CLIP,
-    NoisyStatistics,
-    PublicRows,
 )
 from federatedscope_ggeur.extras.text.classes import ClassTexts
 
@@ -36,7 +32,7 @@ def release(seed, square=False, more_counts=()):
     if square:
         half = torch.tensor(rng.normal(size=(40, D))) * 0.4
         moment = half.T @ half
-    return NoisyStatistics(counts, centre, sums, moment, NOISE)
+    return noisy_release.NoisyStatistics(counts, centre, sums, moment, NOISE)
 
 
 def plain_counts(noisy):
@@ -63,7 +59,7 @@ def test_counts_and_sums_alone():
     held = release(1)
     counts, total = plain_counts(held.counts)
     g = held.sums.numpy().sum(axis=0) / total
-    b = w = 0.9 * CLIP**2 / D / 2
+    b = w = 0.9 * noisy_release.CLIP**2 / D / 2
     apart = held.sums.numpy() / np.array(counts)[:, None] - g
     means, p = pulled(apart, counts, b, w)
     weight, bias = spherical(held).head()
@@ -97,11 +93,11 @@ def test_with_the_second_moment():
 def test_without_any_rows_public_ones_decide():
     held = release(3)
     centre, none = torch.zeros(D).double(), torch.zeros(C, D).double()
-    nothing = NoisyStatistics(
+    nothing = noisy_release.NoisyStatistics(
         torch.ones(C).double(), centre, none, None, {**NOISE, "sums": 1e6}
     )
     rows = torch.eye(D)[:C] + 0.01
-    public = PublicRows.of(rows, torch.arange(C), C)
+    public = noisy_release.PublicRows.of(rows, torch.arange(C), C)
     weight, bias = spherical(replace(nothing, public=public)).head()
     assert (rows.double() @ weight.T + bias).argmax(dim=1).tolist() == [0, 1, 2, 3]
     torch.testing.assert_close(public.means, rows.double())
@@ -134,7 +130,7 @@ def test_text_is_a_guess_that_counts_like_rows():
     likely = np.exp(-(((grid - above / squares) / noise) ** 2) / 2)
     a = (grid * likely).sum() / likely.sum()
     assert bridge(held, text.offsets) == pytest.approx(a, rel=1e-4)
-    w = 0.9 * CLIP**2 / D / 2
+    w = 0.9 * noisy_release.CLIP**2 / D / 2
     b = 1 / (1 / w + kappa / w)  # the spread between classes, and kappa rows
     apart = sums / np.array(counts)[:, None] - g - a * d
     means, p = pulled(apart, counts, b, w)

@@ -18,9 +18,7 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
-from federatedscope_ggeur.extras.differential_privacy.exchange import (
-    NoisyReleaseExchange,
-)
+from federatedscope_ggeur.extras.differential_privacy import exchange
 from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
 from federatedscope_ggeur.extras.differential_privacy.uploads import ReleaseVector
 from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
@@ -165,7 +163,7 @@ def test_a_release_is_the_rows_and_the_planned_noise_to_the_bit(config, mode):
     _, sent = overheard(going)
     noise = going.settings.role.of(NoiseSettings)
     plan, clients = noise.plan_of(3), going.engine.clients
-    found = going.engine.coordinator.find(NoisyReleaseExchange).released
+    found = going.engine.coordinator.find(exchange.NoisyReleaseExchange).released
 
     def drawn(who, stage):
         return plan.noise(stage, noise.words(who, stage))

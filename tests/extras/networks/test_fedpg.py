@@ -17,17 +17,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.extras.networks.methods import vhl
 from federatedscope_ggeur.extras.networks.methods.fedpg import (
     GeneratorTraining,
     ImageGenerator,
     generator_loss,
     global_prototypes,
     virtual_prototypes,
-)
-from federatedscope_ggeur.extras.networks.methods.vhl import (
-    VirtualBatches,
-    VirtualTerm,
-    alignment,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
 from federatedscope_ggeur.methods import AUGMENTATIONS, Batch, FedAvg, build_method
@@ -75,7 +71,7 @@ class TestBesideFedAvg:
 @pytest.fixture
 def virtual_batches():
     images = image_data((24,))[1][1]
-    return VirtualBatches(images, CLASSES, 8, seeded())
+    return vhl.VirtualBatches(images, CLASSES, 8, seeded())
 
 
 def first_batch(model):
@@ -91,19 +87,19 @@ def test_the_term_is_the_sum_of_its_formulas(virtual_batches):
     batch = first_batch(model)
     before = {n: t.clone() for n, t in model.named_buffers() if "running" in n}
     assert before
-    found = VirtualTerm(batches, 0.5, 3.0, 0.2)(model, batch)
+    found = vhl.VirtualTerm(batches, 0.5, 3.0, 0.2)(model, batch)
     assert all(
         torch.equal(dict(model.named_buffers())[n], t) for n, t in before.items()
     )
     other = model.represent(virtual.float() / 127.5 - 1)
     wanted = 0.5 * F.cross_entropy(model.classify(other), virtual_labels)
     z, labels = batch.representation, batch.labels
-    wanted += 3.0 * alignment(z, labels, other, virtual_labels, 0.2)
+    wanted += 3.0 * vhl.alignment(z, labels, other, virtual_labels, 0.2)
     torch.testing.assert_close(found, wanted)
 
 
 def test_a_second_pass_over_a_batch_has_the_same_virtual_rows(virtual_batches):
-    model, term = make_model().train(), VirtualTerm(virtual_batches, 1.0, 1.0, 0.2)
+    model, term = make_model().train(), vhl.VirtualTerm(virtual_batches, 1.0, 1.0, 0.2)
     one, other = first_batch(model), first_batch(model)
     found = [term(model, batch) for batch in (one, one, other)]
     assert torch.equal(found[0], found[1])

@@ -15,12 +15,7 @@ from image_federations import seeded
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.extras.networks.methods.vhl import (
-    VirtualBatches,
-    smooth_noise,
-    to_pixels,
-    uniform_noise,
-)
+from federatedscope_ggeur.extras.networks.methods import vhl
 from federatedscope_ggeur.reporting import Results
 
 
@@ -28,14 +23,14 @@ from federatedscope_ggeur.reporting import Results
 @examples(30)
 def test_a_number_comes_back_from_its_pixel_to_half_a_step(seed):
     images = 2 * torch.rand(4, 9, generator=seeded(seed)) - 1
-    pixels = to_pixels(images)
+    pixels = vhl.to_pixels(images)
     assert pixels.dtype == torch.uint8
     back = pixels.double() / 127.5 - 1
     assert (back - images.double()).abs().max() <= 1 / 255 + 1e-6
 
 
 def test_the_ends_are_the_ends():
-    assert to_pixels(torch.tensor([-1.0, 0.0, 1.0, -9.0, 9.0])).tolist() == [
+    assert vhl.to_pixels(torch.tensor([-1.0, 0.0, 1.0, -9.0, 9.0])).tolist() == [
         *(0, 128, 255),
         *(0, 255),
     ]
@@ -43,7 +38,7 @@ def test_the_ends_are_the_ends():
 
 def test_every_pass_takes_each_row_once_in_an_order_of_its_own():
     images = torch.arange(10, dtype=torch.uint8)[:, None]
-    batches = VirtualBatches(images, 5, 4, seeded())
+    batches = vhl.VirtualBatches(images, 5, 4, seeded())
     drawn = [next(batches) for _ in range(10)]
     assert all(x.shape == (4, 1) and x.dtype == torch.uint8 for x, _ in drawn)
     rows = torch.cat([x.flatten() for x, _ in drawn])
@@ -55,11 +50,11 @@ def test_every_pass_takes_each_row_once_in_an_order_of_its_own():
 
 def test_a_batch_larger_than_the_set_takes_rows_again():
     images = torch.arange(3, dtype=torch.uint8)[:, None]
-    rows, _ = next(VirtualBatches(images, 3, 7, seeded()))
+    rows, _ = next(vhl.VirtualBatches(images, 3, 7, seeded()))
     assert sorted(Counter(rows.flatten().tolist()).values()) == [2, 2, 3]
 
 
-@pytest.mark.parametrize("noise", [uniform_noise, smooth_noise])
+@pytest.mark.parametrize("noise", [vhl.uniform_noise, vhl.smooth_noise])
 def test_noise_is_the_generator_s_and_no_two_images_are_alike(noise):
     one, again = (noise(6, (3, 8, 8), seeded(1)) for _ in range(2))
     assert (one.shape, one.dtype) == ((6, 192), torch.uint8)
@@ -73,8 +68,8 @@ def neighbours_apart(images):
 
 
 def test_smooth_noise_is_smooth_and_fills_the_range():
-    smooth = smooth_noise(50, (1, 16, 16), seeded())
-    rough = uniform_noise(50, (1, 16, 16), seeded())
+    smooth = vhl.smooth_noise(50, (1, 16, 16), seeded())
+    rough = vhl.uniform_noise(50, (1, 16, 16), seeded())
     assert neighbours_apart(smooth) < 0.3 * neighbours_apart(rough)
     assert 50 < smooth.double().std() < 75
     assert abs(smooth.double().mean() - 127.5) < 2

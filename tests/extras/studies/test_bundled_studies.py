@@ -15,11 +15,7 @@ from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.examples import study_folder
-from federatedscope_ggeur.extras.studies.paper import (
-    PAPER_TABLES,
-    paper_table,
-    stated_at,
-)
+from federatedscope_ggeur.extras.studies import paper
 from federatedscope_ggeur.extras.studies.plan import PlannedCell
 from federatedscope_ggeur.extras.studies.study_file import load_study
 
@@ -86,7 +82,7 @@ def test_a_file_has_seeds_a_baseline_and_a_title_of_its_own_table(path):
 
 def test_every_table_has_a_file():
     of_ggeur = {content(path)["paper"] for path in OF_PAPER}
-    assert of_ggeur == set(PAPER_TABLES) - {"table8", "table9"}
+    assert of_ggeur == set(paper.PAPER_TABLES) - {"table8", "table9"}
     fedpg = {f"fedpg_{name}" for name in ("table1", "table2", "table3", "figure7")}
     tables = {f"fedfa_table{n}" for n in (3, *range(5, 13))}
     figures = {f"fedfa_figure{n}" for n in (5, 6, 7)}
@@ -97,7 +93,7 @@ def test_every_table_has_a_file():
 
 @pytest.mark.parametrize("path", OF_PAPER, ids=lambda path: path.stem)
 def test_rows_and_columns_are_the_papers_and_set_what_tells_them_apart(path):
-    table = paper_table(content(path)["paper"])
+    table = paper.paper_table(content(path)["paper"])
     for cell, config in configs(path):
         row, column = table.row_of(config), table.column_of(config)
         # GGEUR, which Tables 5 and 6 lack.
@@ -110,9 +106,9 @@ def test_rows_and_columns_are_the_papers_and_set_what_tells_them_apart(path):
             assert column.split(" ")[-1] == list(cell.labels.values())[-1]
 
 
-@pytest.mark.parametrize("name", sorted(set(PAPER_TABLES) - {"table8", "table9"}))
+@pytest.mark.parametrize("name", sorted(set(paper.PAPER_TABLES) - {"table8", "table9"}))
 def test_no_row_or_column_of_the_paper_is_left_out(name):
-    table = paper_table(name)
+    table = paper.paper_table(name)
     found, columns = set(), set()
     for path in OF_PAPER:
         if content(path)["paper"] == name:
@@ -128,7 +124,7 @@ def test_no_row_or_column_of_the_paper_is_left_out(name):
 def test_settings_are_those_that_the_paper_says(path):
     """But for what a file's head says is other; the rows without CLIP, and those of
     text, have their own papers' settings."""
-    table = paper_table(content(path)["paper"])
+    table = paper.paper_table(content(path)["paper"])
     other = {
         "ggeur.scale",
         "data.splitter_args.min_per_class",
@@ -151,7 +147,7 @@ def test_settings_are_those_that_the_paper_says(path):
             if value.value is not None and "." in key and key not in other
         }
         assert len(compared) > 12
-        assert {key: stated_at(config, key) for key in compared} == compared
+        assert {key: paper.stated_at(config, key) for key in compared} == compared
 
 
 # Every row of a head runs, on small data in the place of its own.

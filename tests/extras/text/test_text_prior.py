@@ -8,19 +8,13 @@ import torch
 from closed_form_federations import components_of
 from solving import stats
 
+from federatedscope_ggeur import models
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.text.classes import ClassTexts, EnsembleHead
 from federatedscope_ggeur.extras.text.prior import bridge, with_prior
 from federatedscope_ggeur.extras.text.prompts import TextPull
 from federatedscope_ggeur.geometry import Space, Statistics
 from federatedscope_ggeur.methods import LocalHooks
-from federatedscope_ggeur.models import (
-    LinearHead,
-    MixtureHead,
-    fold,
-    load_vector,
-    to_vector,
-)
 from federatedscope_ggeur.models.closed_forms import (
     CLOSED_FORMS,
     Components,
@@ -235,7 +229,7 @@ def parts():
     rng = np.random.default_rng(0)
     texts = rng.normal(size=(3, 4))
     texts /= np.linalg.norm(texts, axis=1, keepdims=True)
-    head = LinearHead(4, 3).reset(torch.Generator().manual_seed(0))
+    head = models.LinearHead(4, 3).reset(torch.Generator().manual_seed(0))
     text = ClassTexts(torch.from_numpy(texts).float(), 20.0, ensemble=0.5)
     return head, text, texts, rng.normal(size=(6, 4)) * 3
 
@@ -253,25 +247,25 @@ def test_logits():
 def test_a_head_alone_keeps_its_logits():
     head, _, _, rows = parts()
     x = torch.from_numpy(rows).float()
-    mixture = MixtureHead.of_components(
+    mixture = models.MixtureHead.of_components(
         torch.randn(5, 4), torch.randn(5), torch.tensor([0, 0, 1, 2, 2]), 3
     )
     for one in (head, mixture):
         assert torch.allclose(EnsembleHead.of(one)(x), one(x), atol=1e-6)
-    vector = to_vector(EnsembleHead.of(mixture))
+    vector = models.to_vector(EnsembleHead.of(mixture))
     other = EnsembleHead(4, 3)
-    load_vector(other, vector)
+    models.load_vector(other, vector)
     assert torch.allclose(other(x), mixture(x), atol=1e-6)
     again = EnsembleHead(4, 3)
     again.load_state_dict(other.state_dict())
-    assert torch.equal(to_vector(again), vector)
+    assert torch.equal(models.to_vector(again), vector)
     with pytest.raises(ConfigError, match="parameters do not fit"):
-        load_vector(other, vector[:-1])
+        models.load_vector(other, vector[:-1])
 
 
 def test_there_is_no_last_layer():
     model = EnsembleHead(4, 3).reset()
-    assert not to_vector(model)[: 3 * 4].any()
+    assert not models.to_vector(model)[: 3 * 4].any()
     with pytest.raises(ConfigError, match="no last layer"):
         model.last_input(torch.zeros(1, 4))
     with pytest.raises(ConfigError, match="no last layer"):
@@ -295,13 +289,13 @@ def spaces():
 
 @pytest.mark.parametrize("space", spaces(), ids=lambda space: space.kind)
 def test_the_gradient_is_that_of_the_square_on_raw_embeddings(space):
-    model, target = LinearHead(D, C), draws(C, D)
+    model, target = models.LinearHead(D, C), draws(C, D)
     pull = TextPull(target, 0.7)
     params, gradient = draws(C * D + C), torch.zeros(C * D + C)
     pull.added(LocalHooks(), model, space).add_correction(params, gradient)
 
     def loss(vector):
-        weight = fold(model, vector, space)[: C * D].view(C, D).double()
+        weight = models.fold(model, vector, space)[: C * D].view(C, D).double()
         return 0.7 * float((weight - target).square().sum())
 
     for i in range(len(params)):
@@ -312,7 +306,7 @@ def test_the_gradient_is_that_of_the_square_on_raw_embeddings(space):
 
 
 def test_a_methods_own_correction_stays():
-    model, called = LinearHead(D, C), []
+    model, called = models.LinearHead(D, C), []
     hooks = LocalHooks(add_correction=lambda params, gradient: called.append(1))
     pull = TextPull(draws(C, D), 0.5).added(hooks, model, Space.raw(D))
     pull.add_correction(draws(C * D + C), torch.zeros(C * D + C))
