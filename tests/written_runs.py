@@ -119,6 +119,30 @@ def write(folder: Path, results: reporting.Results, cell: object = None) -> Path
     return folder
 
 
+def write_study(
+    folder: Path,
+    study,
+    means: Mapping[tuple[str, ...], float],
+    rounds: int = 4,
+    domains=DOMAINS,
+) -> Path:
+    """A study's folder: a cell for each of the points in `means`, and each seed."""
+    from federatedscope_ggeur.extras.studies.study import Cell, to_text
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "study.json").write_text(to_text(study), encoding="utf-8")
+    names = [axis.name for axis in study.axes]
+    for number, (points, mean) in enumerate(means.items()):
+        for seed in study.seeds:
+            labels = dict(zip(names, points))
+            write(
+                folder / f"cell_{number}" / f"seed_{seed}",
+                made(noisy(mean, seed, rounds, domains), seed, {"cell": number}),
+                Cell(study.name, labels, seed),
+            )
+    return folder
+
+
 @contextmanager
 def edited(folder: Path):
     """What results.json says of a run, to be changed; then it is written back."""

@@ -73,20 +73,13 @@ def numbers(clients, rows=3, shared=True, known=KNOWN):
     return reporting.numbers_of_rows(clients, rows, known, shared, "--clients").tolist()
 
 
-@pytest.mark.parametrize("one", [4, np.int64(4), torch.tensor(4)])
-def test_one_number_is_for_all_rows(one):
-    assert numbers(one) == [4, 4, 4]
-    assert numbers(one, rows=0) == []
-
-
-@pytest.mark.parametrize(
-    "each",
-    [[1, 4, 0], (1, 4, 0), np.array([1, 4, 0], dtype="i2"), torch.tensor([1, 4, 0])],
-    ids=str,
-)
-def test_one_number_for_each_row(each):
-    assert numbers(each) == [1, 4, 0]
-    assert numbers([], rows=0) == []
+def test_one_number_is_for_all_rows_or_there_is_one_for_each():
+    for one in (4, np.int64(4), torch.tensor(4)):
+        assert numbers(one) == [4, 4, 4]
+        assert numbers(one, rows=0) == numbers([], rows=0) == []
+    each = [1, 4, 0]
+    for form in (each, tuple(each), np.array(each, dtype="i2"), torch.tensor(each)):
+        assert numbers(form) == each
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from examples import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
-from written_runs import made, noisy, write
-from written_studies import write_study
+from written_runs import made, noisy, write, write_study
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.extras.studies.comparison import Comparison

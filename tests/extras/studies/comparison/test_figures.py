@@ -9,8 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
-from written_runs import made, noisy, write
-from written_studies import write_study
+from written_runs import made, noisy, write, write_study
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.studies.comparison import Comparison
