@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from own_process import PATIENCE, program, python
+from argcomplete import shellcode
+from own_process import PATIENCE, program
 from pictures import write_images
 
 from federatedscope_ggeur.cli import main
@@ -363,8 +364,8 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-@pytest.fixture
-def in_bash(tmp_path):
+@pytest.mark.slow
+def test_commands_and_options_are_completed(tmp_path):
     """The words that a real bash gets for a line, by the documented command."""
     bash = shutil.which("bash")
     if bash is None:
@@ -375,10 +376,8 @@ def in_bash(tmp_path):
     program.write_text(f"#!{sys.executable}\n{main_of}\n")
     program.chmod(0o755)
     docs = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
-    command = re.search(r"^eval .*register.*$", docs, re.MULTILINE)[0]
-    # The command of argcomplete, wherever this Python has it.
-    made = python("-c", REGISTER, *shlex.split(command)[1].split()[1:]).stdout
-
+    names = re.search(r"^eval \"\$\(register-\S+ (.*)\)", docs, re.MULTILINE)[1]
+    made = shellcode(names.split(), shell="bash")
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
 
     def ask(line: str) -> list[str]:
@@ -393,21 +392,9 @@ def in_bash(tmp_path):
         )
         return done.stdout.splitlines()
 
-    return ask
-
-
-REGISTER = """\
-import sys
-from argcomplete import shellcode
-print(shellcode([word.rstrip(')') for word in sys.argv[1:]], shell="bash"))
-"""
-
-
-@pytest.mark.slow
-def test_commands_and_options_are_completed(in_bash, tmp_path):
     (tmp_path / "my config.yaml").touch()
-    assert in_bash("ggeur doc") == ["doctor "]
-    assert in_bash("ggeur --dry") == ["--dry-run "]
-    assert in_bash("ggeur --cfg my") == ["my\\ config.yaml "]
-    assert in_bash("ggeur predict --fl") == ["--flag-below "]
-    assert in_bash("ggeur predict --labels n") == ["names "]
+    assert ask("ggeur doc") == ["doctor "]
+    assert ask("ggeur --dry") == ["--dry-run "]
+    assert ask("ggeur --cfg my") == ["my\\ config.yaml "]
+    assert ask("ggeur predict --fl") == ["--flag-below "]
+    assert ask("ggeur predict --labels n") == ["names "]
