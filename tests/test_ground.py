@@ -1,7 +1,5 @@
 """The rooms that all others stand on."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Text of others becomes printable, and so does whatever reaches a shared sink."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

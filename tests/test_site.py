@@ -1,7 +1,5 @@
 """The docs as a site: pages say what their sources say, and are quiet in a browser."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import inspect

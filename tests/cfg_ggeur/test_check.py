@@ -1,7 +1,5 @@
 """The config extension, on yacs' CfgNode and on FederatedScope's CN."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from yacs.config import CfgNode

@@ -1,7 +1,5 @@
 """What a run says at its start: in its description and in its results."""
 
-from __future__ import annotations
-
 from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.reporting import privacy_line, results_table

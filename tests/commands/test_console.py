@@ -1,7 +1,5 @@
 """A run from the command line: what it shows and what it leaves."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Commands that end at once: what they read, print and refuse."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

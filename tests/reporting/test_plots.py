@@ -1,7 +1,5 @@
 """The curve of a run, and pictures in the format that is asked for."""
 
-from __future__ import annotations
-
 import io
 import warnings
 

@@ -3,8 +3,6 @@
 Tests of reporting/json_values.py.
 """
 
-from __future__ import annotations
-
 import copy
 import csv
 import io

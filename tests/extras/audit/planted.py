@@ -1,7 +1,5 @@
 """Transcripts in which something is given away on purpose, or nothing is."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -39,11 +39,7 @@ from federatedscope_ggeur.extras.audit.known_rows import (
     by_vertices,
 )
 from federatedscope_ggeur.extras.audit.told_numbers import a6, a7
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
-    Geometry,
-    PrepareReply,
-    Prototypes,
-)
+from federatedscope_ggeur.federation.exchanges.augmentation import messages
 from federatedscope_ggeur.federation.exchanges.closed_form import choice
 from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
@@ -84,7 +80,7 @@ def test_shapes_of_classes_tell_every_client():
     clients, truth = federation(rows=9)
     held = merged(clients, 2)
     shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
-    seen = transcript(geometry=Geometry(shapes), space=Space.raw(DIM))
+    seen = transcript(geometry=messages.Geometry(shapes), space=Space.raw(DIM))
     found = only(a3(seen, truth, CLOCK))
     assert found.value == 1.0
     assert found.observer == "client 1"
@@ -93,7 +89,7 @@ def test_shapes_of_classes_tell_every_client():
 def test_a_pooled_shape_of_many_rows_does_not():
     clients, truth = federation(rows=400, dim=5)
     shape = GeometricShape.pooled(merged(clients, 2).to("pooled"))
-    geometry = Geometry({0: shape, 1: shape}, pooled=True)
+    geometry = messages.Geometry({0: shape, 1: shape}, pooled=True)
     found = only(a3(transcript(geometry=geometry, space=Space.raw(5)), truth, CLOCK))
     assert found.value < 0.58
     assert found.passed is True
@@ -103,7 +99,7 @@ def test_a_pooled_shape_of_many_rows_does_not():
 def test_prototypes_of_few_rows_are_near_them_and_of_many_are_not(rows, dim, near):
     clients, truth = federation(rows=rows, dim=dim)
     means = [merged({k: clients[k]}, 2).means.float() for k in (2, 3)]
-    prototypes = {1: Prototypes(torch.tensor([0, 1, 0, 1]), torch.cat(means))}
+    prototypes = {1: messages.Prototypes(torch.tensor([0, 1, 0, 1]), torch.cat(means))}
     seen = transcript(prototypes=prototypes, space=Space.raw(dim))
     found = only(a8(seen, truth, CLOCK))
     assert found.value > 0.65 if near else found.value < 0.58
@@ -470,7 +466,7 @@ def test_what_the_server_sent_for_step_2_is_taken_off():
     weight = torch.zeros(4, UPDATE_DIM)
     weight[1] = row + 30 * mean[0]
     update = HeadUpdate(weight, torch.zeros(4))
-    sent = {1: Prototypes(torch.tensor([1]), mean)}
+    sent = {1: messages.Prototypes(torch.tensor([1]), mean)}
     assert attacked_updates(truth, update).value == 0.0
     found = attacked_updates(truth, update, prototypes=sent)
     assert (found.value, found.passed) == (1.0, False)
@@ -526,8 +522,10 @@ def shapes(clients, pooled=False):
     held = held.restrict([0, 2])
     if pooled:
         one = GeometricShape.pooled(held.to("pooled"))
-        return Geometry(dict.fromkeys(range(4), one), pooled=True)
-    return Geometry({c: GeometricShape.from_statistics(held, c) for c in (0, 2)})
+        return messages.Geometry(dict.fromkeys(range(4), one), pooled=True)
+    return messages.Geometry(
+        {c: GeometricShape.from_statistics(held, c) for c in (0, 2)}
+    )
 
 
 def test_ranks_tell_rows():
@@ -563,7 +561,7 @@ def test_what_a_client_counts_for_tells_withheld_rows(weight, steps, counts_for,
         settings=settings,
         uploads=uploaded(clients, least=5),
         geometry=shapes(clients),
-        replies={1: PrepareReply(1, float(counts_for))},
+        replies={1: messages.PrepareReply(1, float(counts_for))},
     )
     found = only(a7(seen, truth, CLOCK))
     assert found.value == known

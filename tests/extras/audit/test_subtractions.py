@@ -39,12 +39,6 @@ from federatedscope_ggeur.geometry import GeometricShape, Space
 LDA = {"shrinkage": 0.1}
 
 
-def pooled_shape(clients, classes=4):
-    held = merged(clients, classes).to("pooled")
-    shape = GeometricShape.pooled(held)
-    return messages.Geometry(dict.fromkeys(range(classes), shape), pooled=True)
-
-
 def by_head(attack, clients, name="lda", options=None, clock=CLOCK, **more):
     """The finding of an attack that sees a head of the clients, and `more`."""
     but, classes = more.pop("but", ()), more.pop("classes", 4)
@@ -79,7 +73,9 @@ class TestS2:
     @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), None)])
     def test_a_head_and_the_shape_give_means(self, but, value):
         clients = owned()
-        seen = {"geometry": pooled_shape(clients), "space": Space.raw(12)}
+        shape = GeometricShape.pooled(merged(clients).to("pooled"))
+        geometry = messages.Geometry(dict.fromkeys(range(4), shape), pooled=True)
+        seen = {"geometry": geometry, "space": Space.raw(12)}
         assert by_head(s2, clients, but=but, **seen).value == value
 
     def test_the_head_alone_does_not(self):

@@ -1,7 +1,5 @@
 """Heads of a noisy release, against their formulas written out plainly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """``ggeur inspect``: numbers against plainly written ones, and files."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -44,17 +44,14 @@ def server(number=2):
     return methods.ServerContext(number, Maps(), {1: 1.0, 2: 1.0, 3: 1.0}, {}, 0)
 
 
-def context(download=None, rows=40, min_samples=1, number=2):
-    return methods.LocalContext(
-        1, number, Maps(), torch.zeros(1), download or {}, {}, {},
-        torch.tensor([rows // 2, rows - rows // 2]), min_samples, None, 0,
-    )  # fmt: skip
-
-
-def hooks_of(method, **options):
+def hooks_of(method, download=None, min_samples=1):
     """A client's hooks in a round for which the server has nothing new."""
-    download = method.initial_state(torch.zeros(1), server())
-    return method.local(context({**download, **options.pop("download", {})}, **options))
+    begun = {**method.initial_state(torch.zeros(1), server()), **(download or {})}
+    context = methods.LocalContext(
+        1, 2, Maps(), torch.zeros(1), begun, {}, {}, torch.tensor([20, 20]),
+        min_samples, None, 0,
+    )  # fmt: skip
+    return method.local(context)
 
 
 def outcome():

@@ -267,18 +267,17 @@ class TestTheServer:
         federation.step(2, federation.train(2))
 
 
-class TestNoise:
-    def test_one_set_serves_all_rounds_and_no_prototypes_travel(self):
-        federation = begun(fedpg(source="noise"))
-        drawn = []
-        for number in (1, 2, 3):
-            updates = federation.train(number)
-            assert not any(update.upload for update in updates)
-            federation.step(number, updates)
-            drawn.append(federation.server.method_state["images"])
-        assert torch.equal(drawn[0], drawn[2])
-        assert drawn[0].shape == (CLASSES * SMALL["images_per_class"], 64)
-        assert "virtual_accuracy" in figures(federation)
+def test_one_set_of_noise_serves_all_rounds_and_no_prototypes_travel():
+    federation = begun(fedpg(source="noise"))
+    drawn = []
+    for number in (1, 2, 3):
+        updates = federation.train(number)
+        assert not any(update.upload for update in updates)
+        federation.step(number, updates)
+        drawn.append(federation.server.method_state["images"])
+    assert torch.equal(drawn[0], drawn[2])
+    assert drawn[0].shape == (CLASSES * SMALL["images_per_class"], 64)
+    assert "virtual_accuracy" in figures(federation)
 
 
 @pytest.mark.parametrize("name", ["fedpg", "vhl"])
@@ -294,16 +293,13 @@ def test_embeddings_are_refused(name):
 SCALE, STRENGTH = 2.0, 0.001
 
 
-def trainable(module):
-    return sum(p.numel() for p in module.parameters())
-
-
 @pytest.mark.parametrize(
     ("shape", "size"),
     [((3, 32, 32), 3_909_504), ((1, 28, 28), 1_564_304), ((3, 64, 64), 13_355_904)],
 )
 def test_the_fully_connected_one_has_the_authors_size(shape, size):
-    assert trainable(ImageGenerator(512, 10, shape)) == size
+    made = ImageGenerator(512, 10, shape)
+    assert sum(p.numel() for p in made.parameters()) == size
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 10, 10), (1, 7, 7)])

@@ -1,7 +1,5 @@
 """The configs of GGEUR's rows without CLIP, and the quickstart of networks."""
 
-from __future__ import annotations
-
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.demands import other_model_of

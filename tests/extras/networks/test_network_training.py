@@ -1,7 +1,5 @@
 """`fit` and the roles on networks, beside plain torch loops."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from dataclasses import replace
@@ -123,11 +121,6 @@ class TestFit:
         assert torch.equal(fit(model, start, *rows, one, 0, hooks).weights, plain)
 
 
-def by_rows(vectors):
-    share = [n / sum(SIZES) for n in SIZES]
-    return sum(p * v.double() for p, v in zip(share, vectors)).float()
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_every_base_method_trains_a_network_and_statistics_are_the_mean(name):
     part = METHODS[name]
@@ -142,7 +135,8 @@ def test_every_base_method_trains_a_network_and_statistics_are_the_mean(name):
         updates = [run.fit(k, broadcast) for k in sorted(run.clients)]
         run.training.step(number, updates)
         if method.federated:
-            wanted = by_rows(u.params[size:] for u in updates)
+            sent = zip(SIZES, (u.params[size:].double() for u in updates))
+            wanted = sum(n / sum(SIZES) * own for n, own in sent).float()
             torch.testing.assert_close(server.params[size:], wanted, rtol=1e-6, atol=0)
             # They are in the module for methods that run it.
             assert torch.equal(to_vector(server.model)[size:], server.params[size:])
@@ -301,7 +295,10 @@ WAITING = [
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the stand-in counts waits")
 @pytest.mark.parametrize(
     ("name", "augment", "settings"),
-    [("", "none", {}), *(pytest.param(*case, marks=SLOW) for case in WAITING)],
+    [
+        ("", "none", {}),
+        *(pytest.param(*case, marks=SLOW) for case in WAITING),
+    ],
 )
 def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
     """More mini-batches need no more copies that wait, and read no numbers."""

@@ -3,8 +3,6 @@
 The files themselves are said by tests/models/test_models_base.py.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

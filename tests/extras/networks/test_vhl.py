@@ -1,4 +1,4 @@
-"""VHL with noise images: one set for everyone, of which nothing travels."""
+"""VHL with noise images, of which nothing travels; and sets of virtual images."""
 
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Secure sums of a few clients without an engine: every message through its bytes."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

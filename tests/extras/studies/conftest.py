@@ -1,7 +1,5 @@
 """Studies on disk: one that runs, and one of two methods at two alphas, five seeds."""
 
-from __future__ import annotations
-
 import pytest
 from study_on_disk import StudyOnDisk
 from written_runs import write_study

@@ -1,7 +1,5 @@
 """A small CLIP model with random weights, and its text side."""
 
-from __future__ import annotations
-
 import pytest
 from pictures import add_text_clip, write_images
 

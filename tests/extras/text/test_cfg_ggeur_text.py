@@ -3,8 +3,6 @@
 Tests of extras/text/keys.py.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from federatedscope_ggeur import register_text_model

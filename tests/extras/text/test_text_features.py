@@ -1,7 +1,5 @@
 """Means of prompts against plain numpy; the file that a user may bring."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

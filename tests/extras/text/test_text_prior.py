@@ -1,7 +1,5 @@
 """Text as a prior of class means: against plain numpy, row by row, and planted data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

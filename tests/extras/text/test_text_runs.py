@@ -3,8 +3,6 @@
 Tests of extras/text/prepare.py.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 

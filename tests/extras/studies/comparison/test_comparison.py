@@ -1,7 +1,5 @@
 """Rows, baselines, best rows and numbers of comparisons, against plain oracles."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Figures: what their curves are, and that their files are whole and repeatable."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 
