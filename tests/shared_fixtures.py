@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import exchange_plugin
-import made_results
 import numpy as np
 import pytest
 import torch
@@ -194,18 +193,3 @@ def gpu(monkeypatch):
         monkeypatch.setattr(rng, "new_generator", lambda device: torch.Generator())
         with Elsewhere() as mode:
             yield mode
-
-
-@pytest.fixture(name="make_record", scope="session")
-def make_record_fixture():
-    return made_results.make_record
-
-
-@pytest.fixture(name="make_results", scope="session")
-def make_results_fixture():
-    return made_results.make_results
-
-
-@pytest.fixture(name="make_head", scope="session")
-def make_head_fixture():
-    return made_results.make_head

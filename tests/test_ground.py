@@ -1,7 +1,5 @@
 """The rooms that all others stand on."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import logging
@@ -285,23 +283,14 @@ def test_a_terminal_has_a_bar_unless_it_is_hidden(monkeypatch, hidden):
     assert "image/s, a note" in shown
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0, "-"), (999, "999 B"), (1000, "1 kB"), (12_345_678, "12.3 MB"), (2e9, "2 GB")],
-)
-def test_bytes_have_three_digits(number, text):
-    assert bytes_text(number) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (1e-5, "0.00 s"),
-        (0.0123, "0.012 s"),
-        (99, "99 s"),
-        (600, "10 min"),
-        (7200, "2.0 h"),
-    ],
-)
-def test_durations_have_two_digits(seconds, text):
-    assert duration_text(seconds) == text
+def test_bytes_have_three_digits_and_durations_two():
+    sizes = {0: "-", 999: "999 B", 1000: "1 kB", 12_345_678: "12.3 MB", 2e9: "2 GB"}
+    assert {number: bytes_text(number) for number in sizes} == sizes
+    times = {
+        1e-5: "0.00 s",
+        0.0123: "0.012 s",
+        99: "99 s",
+        600: "10 min",
+        7200: "2.0 h",
+    }
+    assert {seconds: duration_text(seconds) for seconds in times} == times

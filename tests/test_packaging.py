@@ -1,7 +1,5 @@
 """What is not Python code is in what gets installed."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import re

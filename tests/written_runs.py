@@ -1,4 +1,4 @@
-"""Folders of runs made by hand, for tests of reports: no training."""
+"""Results of runs and their folders, made by hand: no training."""
 
 from __future__ import annotations
 
@@ -6,25 +6,71 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from made_results import make_results
 
-from federatedscope_ggeur.reporting import (
-    ClientInfo,
-    DataFingerprint,
-    Provenance,
-    Results,
-    Round0,
-    RoundRecord,
-    average,
-    summarise,
-)
+from federatedscope_ggeur import reporting
 
 DOMAINS = ("Art", "Clipart")
+
+
+def make_record(number, accuracy):
+    avg, std = reporting.average(accuracy) if accuracy is not None else (None, None)
+    loss = None if accuracy is None else 1.0 / (number + 2)
+    return reporting.RoundRecord(
+        number, [1, 2, 10], accuracy, avg, std, loss, 0.1 * number, 1000, 3000
+    )
+
+
+def make_head(method, accuracy):
+    """A head made in one go."""
+    avg, std = reporting.average(accuracy)
+    details = {"shrinkage": 0.25, "left_out": 1}
+    scores = (accuracy, avg, std, 0.5, 0.7, 11, 13)
+    return reporting.RoundRecord(0, [], *scores, method=method, details=details)
+
+
+def make_results(
+    accuracies=None, *, round0=True, closed_form=None, calibrated=None, **changes
+):
+    """Results over one accuracy dict (or None, not evaluated) for each round, with
+    everything awkward that a run can have."""
+    if accuracies is None:
+        accuracies = [None if i % 3 else _scores(i) for i in range(1, 25)]
+    rounds = [make_record(i, scores) for i, scores in enumerate(accuracies, 1)]
+    start = reporting.Round0(
+        [1, 2, 10], 0.3, {"10": 7, "1": 5, "2": 6}, 90, 9, 27, 3,
+        closed_form=closed_form,
+    )  # fmt: skip
+    fields = {
+        "schema_version": reporting.SCHEMA_VERSION,
+        "engine": "embedded",
+        "status": "finished",
+        "config": {"outdir": "exp", "expname": "e", "seed": 1, "ggeur": {"steps": [1]}},
+        "versions": {"python": "3.9"},
+        "seed": 1,
+        "domains": ["clean", 'näh, "quoted" $x_1$', "_noisy", "empty"],
+        "unseen_domains": ["_noisy"],
+        "class_names": ["0", "1"],
+        "encoder": "hog",
+        "clients": [
+            reporting.ClientInfo(1, "clean", 70, 30),
+            reporting.ClientInfo(10, "empty", 7, 0),
+        ],
+        "round0": start if round0 else None,
+        "rounds": rounds,
+        "calibrated": calibrated,
+        "final": reporting.summarise(rounds, start if round0 else None, calibrated),
+    }
+    return reporting.Results(**{**fields, **changes})
+
+
+def _scores(i):
+    last = 0.1 + 0.2 * (1 - 1 / i)
+    second = 'näh, "quoted" $x_1$'
+    return {"clean": 1 / 3 + i / 100, second: 1 - 1 / i, "_noisy": last, "empty": None}
 
 
 def made(
@@ -33,44 +79,23 @@ def made(
     config: Mapping | None = None,
     closed_form: Mapping[str, float] | None = None,
     **changes,
-) -> Results:
+) -> reporting.Results:
     """Results with these accuracies round by round; two clients, 1 kB up a round."""
-    rounds = [
-        RoundRecord(i, [1, 2], dict(s), *average(dict(s)), 0.5, 0.25, 1000, 3000)
-        for i, s in enumerate(scores, 1)
-    ]
-    head = None
-    if closed_form is not None:
-        about = (dict(closed_form), *average(dict(closed_form)), 0.5, 0.1, 0, 400)
-        head = RoundRecord(0, [], *about, method="lda", details={})
-    start = Round0(
-        [1, 2], 0.5, {"1": 500, "2": 700}, 90, 10, 8, 0, closed_form=head
-    )  # fmt: skip
-    domains = list(scores[0] if scores else closed_form)
+    settings = {"outdir": "exp", "seed": seed, "data": {"type": "office@ggeur"}}
     fields = {
-        "config": {
-            "outdir": "exp",
-            "expname": f"seed {seed}",
-            "seed": seed,
-            "data": {"type": "office@ggeur"},
-            **(config or {}),
-        },
-        "versions": {"python": "3.9", "torch": "2.1"},
+        "closed_form": None if closed_form is None else make_head("lda", closed_form),
+        "config": {**settings, **(config or {})},
         "seed": seed,
-        "domains": domains,
+        "domains": list(scores[0] if scores else closed_form),
         "unseen_domains": [],
         "class_names": ["bike", "mug & cup"],
-        "clients": [ClientInfo(1, domains[0], 70, 30), ClientInfo(2, "x", 7, 3)],
-        "round0": start,
-        "rounds": rounds,
-        "final": summarise(rounds, start),
-        "provenance": Provenance(
+        "provenance": reporting.Provenance(
             "2026-01-02T03:04:05+00:00", 12.5, 11.0, 3 * 10**8, "Linux", "a processor",
             2, None, ["ggeur", "--cfg", "x.yaml"], "c0ffee", False,
-            DataFingerprint(110, f"{seed:064d}"),
+            reporting.DataFingerprint(110, f"{seed:064d}"),
         ),
     }  # fmt: skip
-    return replace(make_results(), **{**fields, **changes})
+    return make_results(scores, **{**fields, **changes})
 
 
 def noisy(mean: float, seed: int, rounds: int = 4, domains=DOMAINS) -> list[dict]:
@@ -83,7 +108,7 @@ def noisy(mean: float, seed: int, rounds: int = 4, domains=DOMAINS) -> list[dict
     ]
 
 
-def write(folder: Path, results: Results, cell: object = None) -> Path:
+def write(folder: Path, results: reporting.Results, cell: object = None) -> Path:
     """A run's folder with its results.json and, of a study, the cell's cell.json."""
     folder.mkdir(parents=True)
     (folder / "results.json").write_text(results.to_json(), encoding="utf-8")
@@ -91,6 +116,30 @@ def write(folder: Path, results: Results, cell: object = None) -> Path:
         from federatedscope_ggeur.extras.studies.study import to_text
 
         (folder / "cell.json").write_text(to_text(cell), encoding="utf-8")
+    return folder
+
+
+def write_study(
+    folder: Path,
+    study,
+    means: Mapping[tuple[str, ...], float],
+    rounds: int = 4,
+    domains=DOMAINS,
+) -> Path:
+    """A study's folder: a cell for each of the points in `means`, and each seed."""
+    from federatedscope_ggeur.extras.studies.study import Cell, to_text
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "study.json").write_text(to_text(study), encoding="utf-8")
+    names = [axis.name for axis in study.axes]
+    for number, (points, mean) in enumerate(means.items()):
+        for seed in study.seeds:
+            labels = dict(zip(names, points))
+            write(
+                folder / f"cell_{number}" / f"seed_{seed}",
+                made(noisy(mean, seed, rounds, domains), seed, {"cell": number}),
+                Cell(study.name, labels, seed),
+            )
     return folder
 
 

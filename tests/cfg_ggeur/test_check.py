@@ -1,7 +1,5 @@
 """The config extension, on yacs' CfgNode and on FederatedScope's CN."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from yacs.config import CfgNode
@@ -274,11 +272,13 @@ def test_it_falls_as_half_a_cosine():
 # Settings of heads, statistics and calibration that cannot go together.
 
 
-LDA = ["ggeur.closed_form", "lda"]
+LDA, NCM = ["ggeur.closed_form", "lda"], ["ggeur.closed_form", "ncm"]
 START = ["ggeur.init", "closed_form"]
 STATISTICS, GEOMETRY = "ggeur.statistics", ["ggeur.geometry", "pooled"]
+CCVR, BEST = ["ggeur.calibrate", "ccvr"], ["ggeur.keep", "best"]
 PERSONAL = ["ggeur.personal.head", "means"]
 SHARE = ["ggeur.epoch_share", 0.5]
+NO_MEANS = "statistics: must be class or summed or compressed with"
 
 
 @pytest.mark.parametrize(
@@ -288,16 +288,16 @@ SHARE = ["ggeur.epoch_share", 0.5]
         (["ggeur.closed_form", "mixture", *START], "init: must be random .*: mixture"),
         (["ggeur.closed_form", "svm"], "closed_form: must be one of"),
         ([*LDA, "ggeur.mlp_hidden_dim", 8], "mlp_hidden_dim: must be 0"),
-        ([*LDA, "ggeur.calibrate", "ccvr"], "calibrate: must be none"),
+        ([*LDA, *CCVR], "calibrate: must be none"),
         (["ggeur.lda.shrinkage", 1.5], "lda.shrinkage: "),
         (["ggeur.ridge.strength", 0.0], "ridge.strength: "),
         (["ggeur.ridge.alpha", 1.0], "ridge.alpha: set ggeur.ridge.strength"),
-        (["ggeur.keep", "best"], "keep"),
-        ([*LDA, "ggeur.keep", "best"], "keep"),
-        ([*LDA, *START, "ggeur.keep", "best", "ggeur.calibrate", "ccvr"], "keep"),
+        (BEST, "keep"),
+        ([*LDA, *BEST], "keep"),
+        ([*LDA, *START, *BEST, *CCVR], "keep"),
         (
-            [*START, "ggeur.keep", "best", "ggeur.base_method", "local"],
-            "keep: must be trained with .*local",
+            [*START, *BEST, "ggeur.base_method", "local"],
+            "keep: must be trained .*local",
         ),
         ([*LDA, "ggeur.confidences", True, "ggeur.temperature", "none"], "confidences"),
         ([*PERSONAL, "ggeur.closed_form", "ridge"], "personal.head"),
@@ -308,22 +308,12 @@ SHARE = ["ggeur.epoch_share", 0.5]
         ([STATISTICS, "summed"], "statistics: summed needs one of"),
         ([STATISTICS, "means"], "statistics: means needs one of"),
         ([STATISTICS, "compressed"], "compressed needs one of .*geometry: pooled"),
+        ([*LDA, *START, STATISTICS, "summed"], "must be class with ggeur.steps"),
+        ([*LDA, STATISTICS, "means"], f"{NO_MEANS} ggeur.closed_form: lda, .* scatter"),
+        ([*NCM, *START, *GEOMETRY, STATISTICS, "means"], f"{NO_MEANS} ggeur.geometry"),
         (
-            [*LDA, *START, STATISTICS, "summed"],
-            "statistics: must be class with ggeur.steps",
-        ),
-        (
-            [*LDA, STATISTICS, "means"],
-            "statistics: must be class or summed or compressed with "
-            "ggeur.closed_form: lda, which needs the scatter within classes",
-        ),
-        (
-            ["ggeur.closed_form", "ncm", *START, STATISTICS, "means", *GEOMETRY],
-            "must be class or summed or compressed with ggeur.geometry: pooled",
-        ),
-        (
-            [*GEOMETRY, STATISTICS, "summed", "ggeur.calibrate", "ccvr"],
-            "statistics: must be class with ggeur.calibrate: ccvr",
+            [*GEOMETRY, STATISTICS, "summed", *CCVR],
+            "must be class with .*calibrate: cc",
         ),
         ([*SHARE, "ggeur.steps", "[]"], "must be 1 in a run without an augmented set"),
         ([*SHARE, *LDA], "must be 1 in a run without"),
@@ -338,22 +328,6 @@ def test_contradictions_are_refused_by_name(config, settings, problem):
         config(*settings)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        [*LDA, "ggeur.base_method", "scaffold"],
-        [
-            *LDA,
-            *START,
-            "ggeur.privacy.min_samples",
-            1,
-            "ggeur.augmentation",
-            "fedmix",
-            "ggeur.steps",
-            [],
-        ],
-    ],
-    ids=["no training", "training"],
-)
-def test_a_one_shot_head_beside_a_method_is_accepted(config, settings):
-    assert config(*settings).ggeur.closed_form == "lda"
+def test_a_one_shot_head_beside_a_method_is_accepted(config):
+    """With training, too: test_fedmix_takes_no_threshold_beside_class_statistics."""
+    assert config(*LDA, "ggeur.base_method", "scaffold").ggeur.closed_form == "lda"

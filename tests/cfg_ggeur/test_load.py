@@ -3,8 +3,6 @@
 Tests of cfg_ggeur/yaml_file.py.
 """
 
-from __future__ import annotations
-
 import pytest
 from examples import examples
 from hypothesis import given as each
@@ -24,8 +22,6 @@ from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import example_configs
 from federatedscope_ggeur.settings import flatten
-
-EXAMPLES = example_configs()
 
 
 def test_overrides_may_be_a_dict(quickstart):
@@ -47,7 +43,7 @@ def test_settings_of_an_encoder_fall_with_it():
 BY_TEST_ROWS = ["eval.best_res_update_round_wise_key", "test_acc"]
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", example_configs(), ids=lambda path: path.stem)
 def test_a_config_is_taken_as_it_is(path):
     cfg = load_config(path)
     again = load_config(cfg)
@@ -182,11 +178,7 @@ def test_optimizer_settings_take_any_number(rewritten):
 @pytest.mark.parametrize(
     ("config", "given", "said"),
     [
-        (
-            "",
-            ["federate.total_round_num=1", "a"],
-            "total_round_num=1.*without '='",
-        ),
+        ("", ["federate.total_round_num=1", "a"], "total_round_num=1.*without '='"),
         ("", ["federate.client_num"], r"federate\.client_num.*no value"),
         (3, [], r"a config must be a path, .* got 3"),
         ("", "federate.total_round_num 2", "must be a dict, or a list of keys"),

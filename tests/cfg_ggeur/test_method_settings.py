@@ -1,7 +1,5 @@
 """`ggeur.base_method` and the settings of the methods, on the embedded engine."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A user's own parts: where they are sought, what is said of those that fail."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -7,10 +7,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.exchanges.base import answered_kinds
 from federatedscope_ggeur.federation.exchanges.space import TOTALS, SpaceClient
-from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
-    STATISTICS,
-    StatisticsClient,
-)
+from federatedscope_ggeur.federation.exchanges.statistics import exchange
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Compression
 
@@ -70,7 +67,7 @@ def test_geometry_is_by_class_unless_pooled(config):
 def test_means_are_rounded_before_they_travel_and_nothing_else_is(config):
     def upload(*settings):
         going = Run(config("ggeur.closed_form", "lda", *settings))
-        return going.engine.side(1, StatisticsClient).statistics().statistics
+        return going.engine.side(1, exchange.StatisticsClient).statistics().statistics
 
     plain, coarse = upload(), upload("ggeur.privacy.float32_means", True)
     assert not torch.equal(plain.means, plain.means.float().double())
@@ -111,5 +108,5 @@ PLAIN, LOCAL = ["ggeur.steps", []], ["ggeur.base_method", "local"]
 def test_what_clients_answer(config, settings, statistics, totals):
     chosen = run_settings(config(*settings), 12, 16, 3)
     answered = answered_kinds(chosen.demands)
-    assert (STATISTICS in answered) == statistics
+    assert (exchange.STATISTICS in answered) == statistics
     assert (TOTALS in answered) == totals

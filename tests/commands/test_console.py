@@ -1,7 +1,5 @@
 """A run from the command line: what it shows and what it leaves."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -23,7 +21,6 @@ from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting import Results, new_run_folder, numbers, write_run
 
-ROOT = Path(__file__).parents[2]
 RUN = Path("exp/ggeur_quickstart")  # where `short` runs
 CHECKPOINT = {"private"}
 FILES = {

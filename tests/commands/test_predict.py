@@ -1,7 +1,5 @@
 """``ggeur predict``, behind the whole way of images to a run's head."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """``predict`` and `Predictor` on embeddings: files of rows, and arrays."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Commands that end at once: what they read, print and refuse."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -12,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from own_process import PATIENCE, program, python
+from argcomplete import shellcode
+from own_process import PATIENCE, program
 from pictures import write_images
 
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.data.cache import Parts
 from federatedscope_ggeur.data.encoders import ENCODERS, register_encoder
 
 # ``ggeur --cfg FILE``: what is read of the command line.
@@ -29,18 +29,13 @@ def test_settings_of_single_clients_need_federatedscope(capsys):
     assert "--engine federatedscope" in error
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--log-level", "loud"],
-        ["--quiet", "--log-level", "info"],
-        ["seed", "1", "--log-level"],
-        ["seed", "1", "--loud"],
-    ],
-)
+WRONG = ("--log-level loud", "--quiet --log-level info", "seed 1 --log-level", "--loud")
+
+
+@pytest.mark.parametrize("words", WRONG)
 def test_wrong_options_are_wrong_usage_wherever_they_stand(capsys, words):
     with pytest.raises(SystemExit) as caught:
-        main(["--cfg", "ggeur_quickstart.yaml", *words])
+        main(["--cfg", "ggeur_quickstart.yaml", *words.split()])
     assert caught.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("ggeur:")
 
@@ -268,23 +263,17 @@ def test_it_says_what_two_builds_that_do_not_fit_need(capsys, monkeypatch):
     assert "must come from the same release and build" in shown
 
 
-def start(words: list[str], *path: Path) -> subprocess.Popen:
-    """Python in a process group of its own, with this checkout's package."""
-    return subprocess.Popen(
-        [sys.executable, *words],
-        cwd=path[0] if path else None,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT]))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def doctor(tmp_path, torch: str) -> subprocess.Popen:
     """Where importing torch runs `torch`."""
     (tmp_path / "torch.py").write_text(torch)
-    return start(["-m", "federatedscope_ggeur", "doctor"], tmp_path)
+    return subprocess.Popen(
+        [sys.executable, "-m", "federatedscope_ggeur", "doctor"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_the_first_lines_come_before_torch(tmp_path):
@@ -337,57 +326,21 @@ def test_a_client_of_a_distributed_run_embeds_before_it(arguments, capsys):
     assert "72 images" in capsys.readouterr().out
 
 
-HELD = """
-import signal, sys, time
-from pathlib import Path
-from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.data import images
-from federatedscope_ggeur.data.cache import Parts
-from federatedscope_ggeur.data.images import layout
-
-read, add = layout.IMAGE_READERS["image_folder"], Parts.add
-gate, *words = sys.argv[1:]
-
-def held(root):
-    found = read(root)
-    load = found.domains[0].train.load
-    def wait(row):
-        while row >= 20 and not Path(gate).exists():
-            time.sleep(0.01)
-        return load(row)
-    object.__setattr__(found.domains[0].train, "load", wait)
-    return found
-
-def told(parts, features):
-    add(parts, features)
-    print("made", flush=True)
-
-def opened(*how):
-    # Before the interrupt, which may have to wait for the thread that loads.
-    Path(gate).touch()
-    signal.default_int_handler(*how)
-
-vars(held).update(vars(read))
-layout.IMAGE_READERS._parts["image_folder"] = held
-Parts.add = told
-signal.signal(signal.SIGINT, opened)
-sys.exit(main(words))
-"""
-
-
 @pytest.mark.slow
-def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
-    """Of ten batches the last one waits for the next, which is held back."""
-    program = tmp_path / "held.py"
-    program.write_text(HELD)
-    process = start([str(program), str(tmp_path / "gate"), *arguments])
-    try:
-        assert [process.stdout.readline() for _ in range(9)] == ["made\n"] * 9
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, errors = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-    assert process.returncode == 130
+def test_after_ctrl_c_the_next_call_goes_on(arguments, monkeypatch, capsys):
+    """How the files go on: tests/data/cache/test_embedding_cache.py."""
+    made, add = [], Parts.add
+
+    def add_nine(parts, features):
+        add(parts, features)
+        made.append(features)
+        if len(made) == 9:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "add", add_nine)
+        assert main(arguments) == 130
+    errors = capsys.readouterr().err
     assert "interrupted; finished embeddings stay" in errors
     assert "Traceback" not in errors
     assert main(arguments) == 0
@@ -408,8 +361,8 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-@pytest.fixture
-def in_bash(tmp_path):
+@pytest.mark.slow
+def test_commands_and_options_are_completed(tmp_path):
     """The words that a real bash gets for a line, by the documented command."""
     bash = shutil.which("bash")
     if bash is None:
@@ -420,10 +373,8 @@ def in_bash(tmp_path):
     program.write_text(f"#!{sys.executable}\n{main_of}\n")
     program.chmod(0o755)
     docs = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
-    command = re.search(r"^eval .*register.*$", docs, re.MULTILINE)[0]
-    # The command of argcomplete, wherever this Python has it.
-    made = python("-c", REGISTER, *shlex.split(command)[1].split()[1:]).stdout
-
+    names = re.search(r"^eval \"\$\(register-\S+ (.*)\)", docs, re.MULTILINE)[1]
+    made = shellcode(names.split(), shell="bash")
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
 
     def ask(line: str) -> list[str]:
@@ -438,21 +389,9 @@ def in_bash(tmp_path):
         )
         return done.stdout.splitlines()
 
-    return ask
-
-
-REGISTER = """\
-import sys
-from argcomplete import shellcode
-print(shellcode([word.rstrip(')') for word in sys.argv[1:]], shell="bash"))
-"""
-
-
-@pytest.mark.slow
-def test_commands_and_options_are_completed(in_bash, tmp_path):
     (tmp_path / "my config.yaml").touch()
-    assert in_bash("ggeur doc") == ["doctor "]
-    assert in_bash("ggeur --dry") == ["--dry-run "]
-    assert in_bash("ggeur --cfg my") == ["my\\ config.yaml "]
-    assert in_bash("ggeur predict --fl") == ["--flag-below "]
-    assert in_bash("ggeur predict --labels n") == ["names "]
+    assert ask("ggeur doc") == ["doctor "]
+    assert ask("ggeur --dry") == ["--dry-run "]
+    assert ask("ggeur --cfg my") == ["my\\ config.yaml "]
+    assert ask("ggeur predict --fl") == ["--flag-below "]
+    assert ask("ggeur predict --labels n") == ["names "]

@@ -11,24 +11,19 @@ import numpy as np
 import pytest
 import torch
 from own_process import python
+from written_runs import make_results
 
+from federatedscope_ggeur import reporting
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.reporting import (
-    Capture,
-    ClientInfo,
-    new_run_folder,
-    numbers_of_rows,
-    write_run,
-)
 
 
 def test_run_folders_follow_federatedscope_and_are_never_reused(tmp_path):
     outdir = tmp_path / "a" / "b"
-    first = new_run_folder(outdir, "exp")
+    first = reporting.new_run_folder(outdir, "exp")
     assert first == outdir / "exp"
     (first / "results.json").write_text("kept")
     # Far faster than one a second, so several share a time stamp.
-    others = [new_run_folder(outdir, "exp") for _ in range(5)]
+    others = [reporting.new_run_folder(outdir, "exp") for _ in range(5)]
     assert len({first, *others}) == 6
     for folder in others:
         assert folder.parent == first
@@ -39,7 +34,9 @@ def test_run_folders_follow_federatedscope_and_are_never_reused(tmp_path):
 
 def test_runs_that_start_together_get_different_folders(tmp_path):
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: new_run_folder(tmp_path, "exp"), range(32)))
+        made = list(
+            pool.map(lambda _: reporting.new_run_folder(tmp_path, "exp"), range(32))
+        )
     assert len(set(made)) == 32
 
 
@@ -50,20 +47,18 @@ def test_a_file_in_the_way_is_a_named_error(tmp_path, blocked):
     path.write_text("kept")
     problem = rf"'{re.escape(str(path))}' is not a folder.*outdir"
     with pytest.raises(ConfigError, match=problem):
-        new_run_folder(tmp_path / "out", "exp")
+        reporting.new_run_folder(tmp_path / "out", "exp")
     assert path.read_text() == "kept"
 
 
-def test_write_run_writes_nothing_when_results_cannot_be_written(
-    tmp_path, make_results
-):
+def test_write_run_writes_nothing_when_results_cannot_be_written(tmp_path):
     with pytest.raises(DataError, match=r"results\.config\.lr"):
-        write_run(tmp_path, make_results(config={"lr": float("inf")}))
+        reporting.write_run(tmp_path, make_results(config={"lr": float("inf")}))
     assert os.listdir(tmp_path) == []
 
 
-def test_a_run_leaves_its_numbers_and_their_curve(tmp_path, make_results):
-    write_run(tmp_path, make_results([{"clean": 0.5}]))
+def test_a_run_leaves_its_numbers_and_their_curve(tmp_path):
+    reporting.write_run(tmp_path, make_results([{"clean": 0.5}]))
     left = ["curve.png", "metrics.csv", "results.json"]
     assert sorted(os.listdir(tmp_path)) == left
 
@@ -71,27 +66,20 @@ def test_a_run_leaves_its_numbers_and_their_curve(tmp_path, make_results):
 # Whose model is to predict: one number for all rows, or one for each.
 
 
-KNOWN = [ClientInfo(1, "art", 9, 3), ClientInfo(4, "photo", 9, 3)]
+KNOWN = [reporting.ClientInfo(1, "art", 9, 3), reporting.ClientInfo(4, "photo", 9, 3)]
 
 
 def numbers(clients, rows=3, shared=True, known=KNOWN):
-    return numbers_of_rows(clients, rows, known, shared, "--clients").tolist()
+    return reporting.numbers_of_rows(clients, rows, known, shared, "--clients").tolist()
 
 
-@pytest.mark.parametrize("one", [4, np.int64(4), torch.tensor(4)])
-def test_one_number_is_for_all_rows(one):
-    assert numbers(one) == [4, 4, 4]
-    assert numbers(one, rows=0) == []
-
-
-@pytest.mark.parametrize(
-    "each",
-    [[1, 4, 0], (1, 4, 0), np.array([1, 4, 0], dtype="i2"), torch.tensor([1, 4, 0])],
-    ids=str,
-)
-def test_one_number_for_each_row(each):
-    assert numbers(each) == [1, 4, 0]
-    assert numbers([], rows=0) == []
+def test_one_number_is_for_all_rows_or_there_is_one_for_each():
+    for one in (4, np.int64(4), torch.tensor(4)):
+        assert numbers(one) == [4, 4, 4]
+        assert numbers(one, rows=0) == numbers([], rows=0) == []
+    each = [1, 4, 0]
+    for form in (each, tuple(each), np.array(each, dtype="i2"), torch.tensor(each)):
+        assert numbers(form) == each
 
 
 @pytest.mark.parametrize(
@@ -133,7 +121,7 @@ def test_without_a_global_model_there_is_no_number_0():
 
 def test_of_many_clients_and_odd_names_the_message_stays_short():
     odd = "two\nlines\x1b[31m" + "x" * 5000
-    many = [ClientInfo(k, odd, 1, 1) for k in range(1, 500)]
+    many = [reporting.ClientInfo(k, odd, 1, 1) for k in range(1, 500)]
     with pytest.raises(DataError, match="479 more") as caught:
         numbers(None, known=many)
     said = str(caught.value)
@@ -190,31 +178,15 @@ def test_the_commit_of_the_users_folder(tmp_path):
 
 @pytest.mark.slow
 def test_a_peak_of_before_is_not_the_runs():
-    Capture()
+    reporting.Capture()
     held = np.ones(100_000_000)
     del held
-    before = Capture().provenance().peak_memory
+    before = reporting.Capture().provenance().peak_memory
     held = np.ones(100_000_000)
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("the peak of memory begins anew on Linux only")
-    assert Capture().provenance().peak_memory - before > 500e6
+    assert reporting.Capture().provenance().peak_memory - before > 500e6
     del held
-
-
-@pytest.fixture(scope="module")
-def two_seeds():
-    from federatedscope_ggeur import run
-
-    return [run("ggeur_quickstart", overrides={**QUICK, "seed": s}) for s in (1, 1, 2)]
-
-
-@pytest.mark.slow
-def test_a_run_says_which_rows_it_used(two_seeds):
-    first, again, other = (results.provenance.data for results in two_seeds)
-    held = sum(c.train_rows + c.test_rows for c in two_seeds[0].clients)
-    assert first == again
-    assert first.rows == held
-    assert first.sha256 != other.sha256  # another seed splits the rows otherwise
 
 
 def test_order_and_holders_do_not_matter_but_rows_do():
@@ -234,10 +206,15 @@ def test_order_and_holders_do_not_matter_but_rows_do():
 
 
 @pytest.mark.slow
-def test_times_are_since_the_run_began(two_seeds):
-    for results in two_seeds:
-        found = results.provenance
-        assert found.wall_seconds > results.final.seconds
-        assert found.cpu_seconds > 0
-        assert found.cores >= 1
-        assert found.processor
+def test_a_run_says_which_rows_it_used_and_its_times_since_it_began():
+    from federatedscope_ggeur import run
+
+    one, other = (run("ggeur_quickstart", overrides={**QUICK, "seed": s}) for s in "12")
+    found = one.provenance
+    assert found.data.rows == sum(c.train_rows + c.test_rows for c in one.clients)
+    # Another seed splits the rows otherwise.
+    assert found.data.sha256 != other.provenance.data.sha256
+    assert found.wall_seconds > one.final.seconds
+    assert found.cpu_seconds > 0
+    assert found.cores >= 1
+    assert found.processor

@@ -3,8 +3,6 @@
 Tests of reporting/json_values.py.
 """
 
-from __future__ import annotations
-
 import copy
 import csv
 import io
@@ -21,7 +19,7 @@ import torch
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from written_runs import check_growth, made, noisy
+from written_runs import check_growth, made, make_head, make_record, make_results, noisy
 
 from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cli import main
@@ -45,7 +43,7 @@ FRACTIONS = st.floats(0, 1)
 
 
 @pytest.mark.parametrize("round0", [True, False])
-def test_round_trip(make_results, round0):
+def test_round_trip(round0):
     results = make_results(round0=round0)
     text = results.to_json()
     assert Results.from_json(text) == results
@@ -53,7 +51,7 @@ def test_round_trip(make_results, round0):
     assert text.isascii()
 
 
-def test_round_trip_of_heads_made_in_one_go(make_results, make_head):
+def test_round_trip_of_heads_made_in_one_go():
     head = make_head("lda", {"clean": 0.4, "empty": None})
     results = make_results(closed_form=head, calibrated=replace(head, method="ccvr"))
     assert Results.from_json(results.to_json()) == results
@@ -69,7 +67,7 @@ def test_round_trip_of_heads_made_in_one_go(make_results, make_head):
     assert alone.final.avg == head.avg
 
 
-def test_json_is_strict_and_its_order_fixed(make_results):
+def test_json_is_strict_and_its_order_fixed():
     def refuse(name):
         raise AssertionError(f"{name} in JSON")
 
@@ -91,7 +89,7 @@ def test_json_is_strict_and_its_order_fixed(make_results):
         ({"a": {1, 2}}, "results.config.a"),
     ],
 )
-def test_only_plain_values_are_written(make_results, config, where):
+def test_only_plain_values_are_written(config, where):
     with pytest.raises(DataError) as error:
         make_results(config=config).to_json()
     assert str(error.value).startswith(f"{where}: ")
@@ -103,7 +101,7 @@ def test_what_is_no_results_file_is_refused(text):
         Results.from_json(text)
 
 
-def test_numbers_leave_out_what_two_equal_runs_may_differ_in(make_results):
+def test_numbers_leave_out_what_two_equal_runs_may_differ_in():
     def run(factor, outdir):
         base = make_results()
         return replace(
@@ -120,7 +118,7 @@ def test_numbers_leave_out_what_two_equal_runs_may_differ_in(make_results):
 
 
 @pytest.mark.parametrize("name", ["loss", "avg", "std", "bytes_up", "bytes_down"])
-def test_numbers_keep_every_score_and_size(make_results, name):
+def test_numbers_keep_every_score_and_size(name):
     base = make_results()
     last = base.rounds[-1]
     value = getattr(last, name)
@@ -140,7 +138,7 @@ def test_every_field_is_documented(cls):
 
 
 @pytest.fixture
-def predicting(make_results):
+def predicting():
     """Results with a model of three features and the classes 0 and 1."""
     model = LinearHead(3, 2)
     with torch.no_grad():
@@ -150,7 +148,7 @@ def predicting(make_results):
     return replace(make_results(), model=model, prepare=expected.take)
 
 
-def test_the_model_is_no_part_of_the_file_or_of_equality(predicting, make_results):
+def test_the_model_is_no_part_of_the_file_or_of_equality(predicting):
     assert predicting == make_results()
     assert predicting.to_json() == make_results().to_json()
     assert "LinearHead" not in repr(predicting)
@@ -195,10 +193,7 @@ def test_no_rows_give_no_predictions(predicting):
     ("features", "message"),
     [
         (np.zeros(3), r"'features' must have the shape \[n, D\]"),
-        (
-            np.zeros((2, 4)),
-            r"have shape \[n, 3\], like the run's embeddings; got \[2, 4\]",
-        ),
+        (np.zeros((2, 4)), r"shape \[n, 3\], like the run's .*; got \[2, 4\]"),
         ([["a", "b", "c"]], "must hold real numbers"),
         ([[1, 2, 3], [1, 2]], "must be an array"),
         (None, "must have the shape"),
@@ -351,7 +346,7 @@ def oracle(rounds):
 
 
 @given(rounds=st.lists(st.none() | SCORES, max_size=12))
-def test_summarise_agrees_with_the_oracle(make_record, rounds):
+def test_summarise_agrees_with_the_oracle(rounds):
     rounds = [make_record(i, scores) for i, scores in enumerate(rounds, 1)]
     final = summarise(rounds)
     used, means, avg, std = oracle(rounds)
@@ -365,7 +360,7 @@ def test_summarise_agrees_with_the_oracle(make_record, rounds):
     assert final.bytes_down == 3000 * len(rounds)
 
 
-def test_totals_include_round_0(make_results):
+def test_totals_include_round_0():
     start = make_results().round0
     assert replace(start, prepare_bytes_up=4).bytes_up == start.bytes_up + 4
     results = make_results([None, None])
@@ -390,7 +385,7 @@ def test_average_leaves_undefined_domains_out(scores, avg, std):
 # What the table of a run says, and its metrics.csv.
 
 
-def test_table(make_results):
+def test_table():
     scores = [{"clean": i / 10, "noisy": 0.5, "empty": None} for i in range(1, 8)]
     results = make_results(
         [*scores, None], domains=["clean", "noisy", "empty"], unseen_domains=["noisy"]
@@ -410,7 +405,7 @@ def test_table(make_results):
     ]
 
 
-def test_the_table_says_whose_models_were_scored(make_results):
+def test_the_table_says_whose_models_were_scored():
     domains = {"domains": ["clean", "noisy"], "unseen_domains": []}
     results = make_results([{"clean": 0.5, "noisy": 0.3}], **domains)
     assert "scored:" not in results_table(results)
@@ -422,7 +417,7 @@ def test_the_table_says_whose_models_were_scored(make_results):
     assert f"{line}; unseen domains: the global one" in results_table(unseen)
 
 
-def test_table_of_heads_made_in_one_go(make_results, make_head):
+def test_table_of_heads_made_in_one_go():
     scores = {"clean": 0.5, "noisy": 0.3}
     heads = {
         "closed_form": make_head("lda", {"clean": 0.4, "noisy": 0.2}),
@@ -440,7 +435,7 @@ def test_table_of_heads_made_in_one_go(make_results, make_head):
     assert unscored.splitlines()[2].split()[-1] == "60.00"
 
 
-def test_metrics_csv_has_the_closed_form_as_round_0(make_results, make_head):
+def test_metrics_csv_has_the_closed_form_as_round_0():
     head = make_head("lda", {"clean": 0.4})
     text = metrics_csv(make_results([{"clean": 0.5}], closed_form=head))
     rows = list(csv.DictReader(io.StringIO(text)))
@@ -448,7 +443,7 @@ def test_metrics_csv_has_the_closed_form_as_round_0(make_results, make_head):
     assert rows[0]["accuracy_clean"] == "0.4"
 
 
-def test_a_notebook_shows_the_same_table(make_results):
+def test_a_notebook_shows_the_same_table():
     names = ["clean", "<b>bold & noisy</b>"]
     scores = {names[0]: 0.7, names[1]: None}
     results = make_results(
@@ -469,35 +464,31 @@ def test_a_notebook_shows_the_same_table(make_results):
     assert list(below.itertext()) == text[-3:]
 
 
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        (
-            Divergence(2, 10, 0.5, 20.0, 1.25, 7.5e6),
-            "training diverged in round 2 (client 10, train.optimizer.lr 0.5): loss "
-            "20, 1.25 at first; largest weight 7.5e+06",
-        ),
-        (
-            Divergence(1, None, None, None, None, 2e3),
-            "training diverged in round 1 (the server's step): largest weight 2e+03",
-        ),
-        (
-            Divergence(1, 1, 10.0, 9e4, 9e4, None),
-            "training diverged in round 1 (client 1, train.optimizer.lr 10): loss "
-            "9e+04",
-        ),
-    ],
-)
-def test_table_says_where_training_diverged(make_results, found, said):
+DIVERGED = {
+    "2 (client 10, train.optimizer.lr 0.5): loss 20, 1.25 at first; largest weight "
+    "7.5e+06": Divergence(2, 10, 0.5, 20.0, 1.25, 7.5e6),
+    "1 (the server's step): largest weight 2e+03": (
+        Divergence(1, None, None, None, None, 2e3)
+    ),
+    "1 (client 1, train.optimizer.lr 10): loss 9e+04": (
+        Divergence(1, 1, 10.0, 9e4, 9e4, None)
+    ),
+}
+
+
+@pytest.mark.parametrize("said", DIVERGED)
+def test_table_says_where_training_diverged(said):
     name_settings({"optimizer.lr": "train.optimizer.lr"})  # as cfg_ggeur does
-    results = make_results([{"clean": 0.5}, {"clean": 0.1}], diverged=found)
-    assert results_table(results).splitlines()[-1] == said
+    scores = [{"clean": 0.5}, {"clean": 0.1}]
+    results = make_results(scores, diverged=DIVERGED[said])
+    last = results_table(results).splitlines()[-1]
+    assert last == f"training diverged in round {said}"
     assert Results.from_json(results.to_json()) == results
     assert "diverged" not in results_table(replace(results, diverged=None))
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
-def test_table_says_where_a_run_broke_off(make_results, status):
+def test_table_says_where_a_run_broke_off(status):
     scores = [{"clean": 0.5}, {"clean": 0.5}]
     text = results_table(make_results(scores, status=status))
     assert text.splitlines()[-1] == f"{status} after round 2"
@@ -505,7 +496,7 @@ def test_table_says_where_a_run_broke_off(make_results, status):
     assert text.splitlines()[-1] == f"{status} after round 0"
 
 
-def test_metrics_csv_reads_back_to_the_bit(make_results):
+def test_metrics_csv_reads_back_to_the_bit():
     results = make_results()
     rows = list(csv.DictReader(io.StringIO(metrics_csv(results), newline="")))
     assert len(rows) == len(results.rounds)
@@ -521,7 +512,7 @@ def test_metrics_csv_reads_back_to_the_bit(make_results):
             assert cell == "" if expected is None else float(cell) == expected
 
 
-def test_metrics_csv_without_rounds_is_its_header(make_results):
+def test_metrics_csv_without_rounds_is_its_header():
     results = make_results([], domains=["a", "b"])
     assert metrics_csv(results) == (
         "round,avg,std,loss,seconds,bytes_up,bytes_down,accuracy_a,accuracy_b\n"

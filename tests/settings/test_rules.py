@@ -64,9 +64,8 @@ def test_a_text_that_no_message_could_hold():
     assert "must be a text of at most 1000 characters" in text("x" * 1001)
 
 
-@pytest.mark.parametrize(
-    ("rule", "value", "read"),
-    [
+def test_values_are_read_by_the_rule():
+    for rule, value, read in (
         (whole(1), 3.0, 3),
         (whole(1, True), NOT_SET, None),
         (whole(0, True), 0.0, 0),
@@ -77,12 +76,9 @@ def test_a_text_that_no_message_could_hold():
         # Refused where settings are checked, and left as it is here.
         (whole(1), 2.5, 2.5),
         (whole(1), "three", "three"),
-    ],
-)
-def test_values_are_read_by_the_rule(rule, value, read):
-    found = Key("name", 1.0, "What it means.", rule).read(value)
-    assert found == read
-    assert type(found) is type(read)
+    ):
+        found = Key("name", 1.0, "What it means.", rule).read(value)
+        assert (found, type(found)) == (read, type(read))
 
 
 @pytest.mark.parametrize(

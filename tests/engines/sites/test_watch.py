@@ -147,7 +147,7 @@ def test_whom_a_person_reads_of():
 
 
 def test_a_round_is_told_with_the_time_that_is_left():
-    rounds = made([{"art": 0.5}, {"art": 0.75}], seed=1).rounds  # 0.25 s each
-    line = "round 2 of 42 is over, 0.25 s, AVG 75.00%; about 10 s left"
+    rounds = made([{"art": 0.5}, {"art": 0.75}], seed=1).rounds  # 0.1 and 0.2 s
+    line = "round 2 of 42 is over, 0.2 s, AVG 75.00%; about 6 s left"
     assert round_line(rounds, 42) == line
     assert "left" not in round_line(rounds, 2)

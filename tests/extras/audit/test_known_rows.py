@@ -39,17 +39,8 @@ from federatedscope_ggeur.extras.audit.known_rows import (
     by_vertices,
 )
 from federatedscope_ggeur.extras.audit.told_numbers import a6, a7
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
-    Geometry,
-    PrepareReply,
-    Prototypes,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    HitCounts,
-    LeaveOneOut,
-    LogLosses,
-    LossQuery,
-)
+from federatedscope_ggeur.federation.exchanges.augmentation import messages
+from federatedscope_ggeur.federation.exchanges.closed_form import choice
 from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import (
@@ -89,7 +80,7 @@ def test_shapes_of_classes_tell_every_client():
     clients, truth = federation(rows=9)
     held = merged(clients, 2)
     shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
-    seen = transcript(geometry=Geometry(shapes), space=Space.raw(DIM))
+    seen = transcript(geometry=messages.Geometry(shapes), space=Space.raw(DIM))
     found = only(a3(seen, truth, CLOCK))
     assert found.value == 1.0
     assert found.observer == "client 1"
@@ -98,30 +89,21 @@ def test_shapes_of_classes_tell_every_client():
 def test_a_pooled_shape_of_many_rows_does_not():
     clients, truth = federation(rows=400, dim=5)
     shape = GeometricShape.pooled(merged(clients, 2).to("pooled"))
-    geometry = Geometry({0: shape, 1: shape}, pooled=True)
+    geometry = messages.Geometry({0: shape, 1: shape}, pooled=True)
     found = only(a3(transcript(geometry=geometry, space=Space.raw(5)), truth, CLOCK))
     assert found.value < 0.58
     assert found.passed is True
 
 
-def test_prototypes_of_few_rows_are_near_them():
-    clients, truth = federation(rows=3)
+@pytest.mark.parametrize(("rows", "dim", "near"), [(3, DIM, True), (500, 5, False)])
+def test_prototypes_of_few_rows_are_near_them_and_of_many_are_not(rows, dim, near):
+    clients, truth = federation(rows=rows, dim=dim)
     means = [merged({k: clients[k]}, 2).means.float() for k in (2, 3)]
-    prototypes = {1: Prototypes(torch.tensor([0, 1, 0, 1]), torch.cat(means))}
-    seen = transcript(prototypes=prototypes, space=Space.raw(DIM))
+    prototypes = {1: messages.Prototypes(torch.tensor([0, 1, 0, 1]), torch.cat(means))}
+    seen = transcript(prototypes=prototypes, space=Space.raw(dim))
     found = only(a8(seen, truth, CLOCK))
-    assert found.value > 0.65
-    assert found.passed is False
-
-
-def test_prototypes_of_many_rows_are_not():
-    clients, truth = federation(rows=500, dim=5)
-    held = merged(clients, 2)
-    own = torch.tensor([0, 1]), held.means.float(), held.counts
-    seen = transcript(prototypes={1: Prototypes(*own)}, space=Space.raw(5))
-    found = only(a8(seen, truth, CLOCK))
-    assert found.value < 0.58
-    assert found.passed is True
+    assert found.value > 0.65 if near else found.value < 0.58
+    assert found.passed is not near
 
 
 @pytest.mark.parametrize(("rows", "fails"), [(14, True), (2000, False)])
@@ -271,7 +253,7 @@ def test_verdicts():
 
 ANSWERED_CLASSES, ANSWERED_DIM, LEAST, CLIENTS = 8, 12, 5, 6
 FORM = CLOSED_FORMS["lda"]()
-QUERY = LossQuery((2, 9), (temperatures(4.0), temperatures(2.0)))
+QUERY = choice.LossQuery((2, 9), (temperatures(4.0), temperatures(2.0)))
 
 
 def rows_of(labels, seed):
@@ -297,7 +279,7 @@ def sent(clients):
     """Their statistics, and the components of all."""
     uploads = uploaded(clients, LEAST, ANSWERED_CLASSES)
     parts = [Components.of_client(u, k, "a", ("a",)) for k, u in uploads.items()]
-    return uploads, LeaveOneOut(Components.joined(parts).merged("class"))
+    return uploads, choice.LeaveOneOut(Components.joined(parts).merged("class"))
 
 
 def parts_of(k, x, y, is_sent):
@@ -325,9 +307,9 @@ def answered(truth, uploads, left_out, number_of_parts):
         scored = sum(len(rows) for rows in parts)
         score = left_out.scores(FORM)
         found = sum(left_out_hits(score, rows) for rows in parts)
-        hits[k] = HitCounts(k, len(y), found, 0, scored)
+        hits[k] = choice.HitCounts(k, len(y), found, 0, scored)
         total = sum(losses_by_hand(left_out, rows) for rows in parts)
-        losses[k] = LogLosses(k, scored, (64 * total).round().long())
+        losses[k] = choice.LogLosses(k, scored, (64 * total).round().long())
     return hits, losses
 
 
@@ -484,7 +466,7 @@ def test_what_the_server_sent_for_step_2_is_taken_off():
     weight = torch.zeros(4, UPDATE_DIM)
     weight[1] = row + 30 * mean[0]
     update = HeadUpdate(weight, torch.zeros(4))
-    sent = {1: Prototypes(torch.tensor([1]), mean)}
+    sent = {1: messages.Prototypes(torch.tensor([1]), mean)}
     assert attacked_updates(truth, update).value == 0.0
     found = attacked_updates(truth, update, prototypes=sent)
     assert (found.value, found.passed) == (1.0, False)
@@ -540,8 +522,10 @@ def shapes(clients, pooled=False):
     held = held.restrict([0, 2])
     if pooled:
         one = GeometricShape.pooled(held.to("pooled"))
-        return Geometry(dict.fromkeys(range(4), one), pooled=True)
-    return Geometry({c: GeometricShape.from_statistics(held, c) for c in (0, 2)})
+        return messages.Geometry(dict.fromkeys(range(4), one), pooled=True)
+    return messages.Geometry(
+        {c: GeometricShape.from_statistics(held, c) for c in (0, 2)}
+    )
 
 
 def test_ranks_tell_rows():
@@ -577,7 +561,7 @@ def test_what_a_client_counts_for_tells_withheld_rows(weight, steps, counts_for,
         settings=settings,
         uploads=uploaded(clients, least=5),
         geometry=shapes(clients),
-        replies={1: PrepareReply(1, float(counts_for))},
+        replies={1: messages.PrepareReply(1, float(counts_for))},
     )
     found = only(a7(seen, truth, CLOCK))
     assert found.value == known

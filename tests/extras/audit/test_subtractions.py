@@ -33,19 +33,10 @@ from federatedscope_ggeur.extras.audit.transcript import recorded
 from federatedscope_ggeur.extras.audit.transcript import truth_of as rows_of
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.extras.secure_sums.vectors import ClientRows, Named
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
-    Geometry,
-    Prototypes,
-)
+from federatedscope_ggeur.federation.exchanges.augmentation import messages
 from federatedscope_ggeur.geometry import GeometricShape, Space
 
 LDA = {"shrinkage": 0.1}
-
-
-def pooled_shape(clients, classes=4):
-    held = merged(clients, classes).to("pooled")
-    shape = GeometricShape.pooled(held)
-    return Geometry(dict.fromkeys(range(classes), shape), pooled=True)
 
 
 def by_head(attack, clients, name="lda", options=None, clock=CLOCK, **more):
@@ -67,7 +58,7 @@ class TestS1:
         clients = owned()
         held = merged(clients)
         means, counts = held.means[first:].float(), held.counts[first:]
-        sent = Prototypes(torch.arange(first, 4), means, counts)
+        sent = messages.Prototypes(torch.arange(first, 4), means, counts)
         seen = transcript(prototypes=dict.fromkeys(clients, sent))
         one = only(s1(seen, truth_of(clients), CLOCK))
         assert (one.value, one.passed, one.tried) == found[:3]
@@ -82,7 +73,9 @@ class TestS2:
     @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), None)])
     def test_a_head_and_the_shape_give_means(self, but, value):
         clients = owned()
-        seen = {"geometry": pooled_shape(clients), "space": Space.raw(12)}
+        shape = GeometricShape.pooled(merged(clients).to("pooled"))
+        geometry = messages.Geometry(dict.fromkeys(range(4), shape), pooled=True)
+        seen = {"geometry": geometry, "space": Space.raw(12)}
         assert by_head(s2, clients, but=but, **seen).value == value
 
     def test_the_head_alone_does_not(self):
@@ -139,7 +132,7 @@ class TestA9:
         clients = {k: three[k] for k in (1, 2)}
         held = merged(clients)
         shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
-        seen = transcript(uploads=uploaded(clients), geometry=Geometry(shapes))
+        seen = transcript(uploads=uploaded(clients), geometry=messages.Geometry(shapes))
         found = only(a9(seen, truth_of(clients), CLOCK))
         assert found.value == len(shapes)
         assert found.passed is False

@@ -27,12 +27,8 @@ from federatedscope_ggeur.extras.audit.known_rows import a10
 from federatedscope_ggeur.extras.audit.liar import a11
 from federatedscope_ggeur.extras.audit.told_numbers import a7
 from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
+from federatedscope_ggeur.extras.differential_privacy import noisy_release
 from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
-from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
-    ReleasePlan,
-    seeded_words,
-    system_words,
-)
 
 SHRUNK_LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
 SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
@@ -106,15 +102,15 @@ def test_a_verdict_claims_nothing_that_was_not_tried(passed, tried, outcome):
 
 
 @dataclass(frozen=True)
-class Weak(ReleasePlan):
+class Weak(noisy_release.ReleasePlan):
     """Half of the noise."""
 
-    def noises(self, stage, count, words=system_words):
+    def noises(self, stage, count, words=noisy_release.system_words):
         return super().noises(stage, count, words) // 2
 
 
 def settings(by, square):
-    return NoiseSettings(ReleasePlan(9, 40, 4.0, 1e-5, square), by=by)
+    return NoiseSettings(noisy_release.ReleasePlan(9, 40, 4.0, 1e-5, square), by=by)
 
 
 @pytest.mark.slow
@@ -132,7 +128,7 @@ def test_the_mechanism_keeps_its_claim(by, monkeypatch):
 @pytest.mark.parametrize("by", ["client", "distributed"])
 def test_half_the_noise_is_caught(by):
     own = settings(by, square=False)
-    small = ReleasePlan(2, 16, 4.0, 1e-5, False)
+    small = noisy_release.ReleasePlan(2, 16, 4.0, 1e-5, False)
     clients, spared = (3, 2) if by == "client" else (3, 1)
     weak = Weak(**{**vars(small), "clients": clients, "spared": spared})
     found = list(canaries(own, 9, runs=300, made_by=weak))
@@ -160,8 +156,8 @@ def truth():
 
 
 def released(held, has_noise, square):
-    plan = ReleasePlan(CLASSES, DIM, 4.0, 1e-5, square)
-    words = seeded_words(np.random.default_rng(0))
+    plan = noisy_release.ReleasePlan(CLASSES, DIM, 4.0, 1e-5, square)
+    words = noisy_release.seeded_words(np.random.default_rng(0))
     x, y = (torch.cat(parts) for parts in zip(*held.clients.values()))
 
     def noise(stage):

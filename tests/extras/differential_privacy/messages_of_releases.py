@@ -2,13 +2,10 @@
 
 import torch
 
-from federatedscope_ggeur.extras.differential_privacy.uploads import (
-    ReleaseRequest,
-    ReleaseVector,
-)
+from federatedscope_ggeur.extras.differential_privacy import uploads
 
 SESSION, CLASSES, DIM = bytes(range(16)), 3, 4
 MESSAGES = (
-    ReleaseRequest(SESSION, "spread", torch.full((DIM,), 0.5).double()),
-    ReleaseVector(3, SESSION, "moments", torch.arange(CLASSES + DIM) - 2**40),
+    uploads.ReleaseRequest(SESSION, "spread", torch.full((DIM,), 0.5).double()),
+    uploads.ReleaseVector(3, SESSION, "moments", torch.arange(CLASSES + DIM) - 2**40),
 )

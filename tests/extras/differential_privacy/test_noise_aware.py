@@ -1,7 +1,5 @@
 """Heads of a noisy release, against their formulas written out plainly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -9,18 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.extras.differential_privacy.noise_aware import (
-    believed,
-    bridge,
-    likely_counts,
-    spherical,
-    with_square,
-)
-from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
-    CLIP,
-    NoisyStatistics,
-    PublicRows,
-)
+from federatedscope_ggeur.extras.differential_privacy import noise_aware, noisy_release
 from federatedscope_ggeur.extras.text.classes import ClassTexts
 
 C, D = 4, 6
@@ -36,7 +23,7 @@ def release(seed, square=False, more_counts=()):
     if square:
         half = torch.tensor(rng.normal(size=(40, D))) * 0.4
         moment = half.T @ half
-    return NoisyStatistics(counts, centre, sums, moment, NOISE)
+    return noisy_release.NoisyStatistics(counts, centre, sums, moment, NOISE)
 
 
 def plain_counts(noisy):
@@ -56,17 +43,17 @@ def pulled(apart, counts, between, within):
 
 def test_counts_are_pulled_to_their_mean():
     expected, _ = plain_counts(release(0).counts)
-    assert likely_counts(release(0)).tolist() == pytest.approx(expected)
+    assert noise_aware.likely_counts(release(0)).tolist() == pytest.approx(expected)
 
 
 def test_counts_and_sums_alone():
     held = release(1)
     counts, total = plain_counts(held.counts)
     g = held.sums.numpy().sum(axis=0) / total
-    b = w = 0.9 * CLIP**2 / D / 2
+    b = w = 0.9 * noisy_release.CLIP**2 / D / 2
     apart = held.sums.numpy() / np.array(counts)[:, None] - g
     means, p = pulled(apart, counts, b, w)
-    weight, bias = spherical(held).head()
+    weight, bias = noise_aware.spherical(held).head()
     np.testing.assert_allclose(weight, means / p)
     at = held.centre.numpy() + g
     np.testing.assert_allclose(bias, -(means**2).sum(1) / 2 / p - weight.numpy() @ at)
@@ -87,7 +74,7 @@ def test_with_the_second_moment():
     b = v = sizes / 2
     apart = (held.sums.numpy() / np.array(counts)[:, None] - g) @ basis
     means, p = pulled(apart, counts, b, v)
-    weight, bias = with_square(held).head()
+    weight, bias = noise_aware.with_square(held).head()
     np.testing.assert_allclose(weight, (means / p) @ basis.T)
     priors = np.log(np.array(counts) / sum(counts))
     at = weight.numpy() @ (held.centre.numpy() + g)
@@ -97,15 +84,17 @@ def test_with_the_second_moment():
 def test_without_any_rows_public_ones_decide():
     held = release(3)
     centre, none = torch.zeros(D).double(), torch.zeros(C, D).double()
-    nothing = NoisyStatistics(
+    nothing = noisy_release.NoisyStatistics(
         torch.ones(C).double(), centre, none, None, {**NOISE, "sums": 1e6}
     )
     rows = torch.eye(D)[:C] + 0.01
-    public = PublicRows.of(rows, torch.arange(C), C)
-    weight, bias = spherical(replace(nothing, public=public)).head()
+    public = noisy_release.PublicRows.of(rows, torch.arange(C), C)
+    weight, bias = noise_aware.spherical(replace(nothing, public=public)).head()
     assert (rows.double() @ weight.T + bias).argmax(dim=1).tolist() == [0, 1, 2, 3]
     torch.testing.assert_close(public.means, rows.double())
-    assert spherical(replace(held, public=public)).head()[0].isfinite().all()
+    assert (
+        noise_aware.spherical(replace(held, public=public)).head()[0].isfinite().all()
+    )
 
 
 # Text features as a guess of class means, which a noisy release corrects.
@@ -119,7 +108,7 @@ def test_text_is_a_guess_that_counts_like_rows():
     rng = np.random.default_rng(5)
     features = held.sums / 5 + torch.tensor(rng.normal(size=(TEXT_CLASSES, D)))
     text = ClassTexts(features, 1.0, prior=kappa)
-    counts = likely_counts(held).tolist()
+    counts = noise_aware.likely_counts(held).tolist()
     total = float(held.counts.clamp(min=1).sum())
     sums = held.sums.numpy()
     g = sums.sum(axis=0) / total
@@ -127,20 +116,22 @@ def test_text_is_a_guess_that_counts_like_rows():
     above = sum((sums[c] - counts[c] * g) @ d[c] for c in range(TEXT_CLASSES))
     squares = sum(counts[c] * d[c] @ d[c] for c in range(TEXT_CLASSES))
     exact = replace(held, noise={**held.noise, "sums": 0.0})
-    assert bridge(exact, text.offsets) == pytest.approx(above / squares)
-    assert bridge(exact, -text.offsets) == 0
+    assert noise_aware.bridge(exact, text.offsets) == pytest.approx(above / squares)
+    assert noise_aware.bridge(exact, -text.offsets) == 0
     grid = np.linspace(0, 1, 100_001)
     noise = 0.8 * np.sqrt((d**2).sum()) / squares
     likely = np.exp(-(((grid - above / squares) / noise) ** 2) / 2)
     a = (grid * likely).sum() / likely.sum()
-    assert bridge(held, text.offsets) == pytest.approx(a, rel=1e-4)
-    w = 0.9 * CLIP**2 / D / 2
+    assert noise_aware.bridge(held, text.offsets) == pytest.approx(a, rel=1e-4)
+    w = 0.9 * noisy_release.CLIP**2 / D / 2
     b = 1 / (1 / w + kappa / w)  # the spread between classes, and kappa rows
     apart = sums / np.array(counts)[:, None] - g - a * d
     means, p = pulled(apart, counts, b, w)
-    weight, _ = believed(held, text.guess(partial(bridge, held))[0], kappa).head()
+    weight, _ = noise_aware.believed(
+        held, text.guess(partial(noise_aware.bridge, held))[0], kappa
+    ).head()
     np.testing.assert_allclose(weight, (a * d + means) / p, rtol=1e-4)
     half = torch.tensor(rng.normal(size=(40, D))) * 0.4
     squared = replace(held, square=half.T @ half)
-    guess, *_ = text.guess(partial(bridge, squared))
-    assert believed(squared, guess, kappa).head()[0].isfinite().all()
+    guess, *_ = text.guess(partial(noise_aware.bridge, squared))
+    assert noise_aware.believed(squared, guess, kappa).head()[0].isfinite().all()

@@ -18,13 +18,9 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
-from federatedscope_ggeur.extras.differential_privacy.exchange import (
-    NoisyReleaseExchange,
-)
-from federatedscope_ggeur.extras.differential_privacy.noise import (
-    NoiseSettings,
-    Releaser,
-)
+from federatedscope_ggeur.extras.differential_privacy import exchange
+from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
+from federatedscope_ggeur.extras.differential_privacy.uploads import ReleaseVector
 from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
 from federatedscope_ggeur.predictor import Predictor
 from federatedscope_ggeur.reporting import numbers, privacy_line
@@ -159,22 +155,41 @@ def test_only_a_test_seed_repeats_the_noise_in_any_order(config, mode):
     assert not torch.equal(*weights[2:])
 
 
-def test_masks_cancel_and_leave_the_sum_of_all_noise(config):
-    going = Run(config(*DP, *SUMS, *SEED))
-    going.follow(lambda record: None)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_release_is_the_rows_and_the_planned_noise_to_the_bit(config, mode):
+    """So a row is as hard to find in it as in the plan alone, which is attacked in
+    tests/extras/audit/test_suite.py."""
+    going = Run(config(*DP, *MODES[mode], *SQUARE, *SEED))
+    _, sent = overheard(going)
     noise = going.settings.role.of(NoiseSettings)
-    plan = noise.plan_of(3)
-    found = going.engine.coordinator.find(NoisyReleaseExchange).released
-    releasers = [
-        Releaser(k, client.features, client.labels, noise)
-        for k, client in going.engine.clients.items()
-    ]
-    total = sum(one.vector("moments", 3, found.centre) for one in releasers)
-    counts, centre = plan.centre(total)
-    assert torch.equal(counts, found.counts)
-    assert torch.equal(centre, found.centre)
-    total = sum(one.vector("spread", 3, centre) for one in releasers)
-    assert torch.equal(plan.released(counts, centre, total).sums, found.sums)
+    plan, clients = noise.plan_of(3), going.engine.clients
+    found = going.engine.coordinator.find(exchange.NoisyReleaseExchange).released
+
+    def drawn(who, stage):
+        return plan.noise(stage, noise.words(who, stage))
+
+    def vector(k, stage):
+        """What client k adds to the release."""
+        rows = clients[k].features, clients[k].labels
+        exact = (
+            plan.moments(*rows)
+            if stage == "moments"
+            else plan.spread(*rows, found.centre)
+        )
+        return exact if mode == "server" else exact + drawn(k, stage)
+
+    def total(stage):
+        whole = sum(vector(k, stage) for k in clients)
+        return whole + drawn("server", stage) if mode == "server" else whole
+
+    counts, centre = plan.centre(total("moments"))
+    wanted = plan.released(counts, centre, total("spread"))
+    for name in ("counts", "centre", "sums", "square"):
+        assert torch.equal(getattr(found, name), getattr(wanted, name)), name
+    for kind, k, _, up in sent:
+        if mode != "distributed":
+            own = ReleaseVector.from_bytes(up[0], None, f"client {k}").values
+            assert own.tolist() == vector(k, kind.removeprefix("release_")).tolist()
 
 
 @pytest.mark.parametrize(("kept", "dim"), [(5, 5), (256, 16)])

@@ -1,7 +1,5 @@
 """``ggeur export``: the file computes what `predict` does, the card says what ran."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Federations of tiny networks on 8 x 8 pictures that differ from client to client."""
 
-from __future__ import annotations
-
 import torch
 from by_bytes import CLASSES, Federation
 

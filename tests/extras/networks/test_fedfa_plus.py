@@ -6,6 +6,7 @@ import torch
 from federations import federate
 from image_federations import NORMS, begun, federate_images, make_image_data
 
+from federatedscope_ggeur import methods
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     RunningStatistics,
@@ -17,15 +18,6 @@ from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
 )
 from federatedscope_ggeur.extras.networks.methods.fedfa_plus import FedFAPlus
 from federatedscope_ggeur.extras.networks.methods.mixstyle import MixStyle
-from federatedscope_ggeur.methods import (
-    Combined,
-    FedAvg,
-    FedSAM,
-    LocalContext,
-    LocalOutcome,
-    ServerContext,
-    Update,
-)
 
 VARIANTS = ("l", "h", "plus", "c", "c2", "r", "direct")
 SENT = {
@@ -49,24 +41,23 @@ class Maps(torch.nn.Module):
 
 
 def server(number=2):
-    return ServerContext(number, Maps(), {1: 1.0, 2: 1.0, 3: 1.0}, {}, 0)
+    return methods.ServerContext(number, Maps(), {1: 1.0, 2: 1.0, 3: 1.0}, {}, 0)
 
 
-def context(download=None, rows=40, min_samples=1, number=2):
-    return LocalContext(
-        1, number, Maps(), torch.zeros(1), download or {}, {}, {},
-        torch.tensor([rows // 2, rows - rows // 2]), min_samples, None, 0,
-    )  # fmt: skip
-
-
-def hooks_of(method, **options):
+def hooks_of(method, download=None, min_samples=1):
     """A client's hooks in a round for which the server has nothing new."""
-    download = method.initial_state(torch.zeros(1), server())
-    return method.local(context({**download, **options.pop("download", {})}, **options))
+    begun = {**method.initial_state(torch.zeros(1), server()), **(download or {})}
+    context = methods.LocalContext(
+        1, 2, Maps(), torch.zeros(1), begun, {}, {}, torch.tensor([20, 20]),
+        min_samples, None, 0,
+    )  # fmt: skip
+    return method.local(context)
 
 
 def outcome():
-    return LocalOutcome(torch.zeros(1), 1, torch.zeros(0, 4), torch.zeros(0).long())
+    return methods.LocalOutcome(
+        torch.zeros(1), 1, torch.zeros(0, 4), torch.zeros(0).long()
+    )
 
 
 def maps(stage, rows=6, seed=0):
@@ -78,14 +69,14 @@ class TestIdentities:
     @pytest.mark.slow
     @pytest.mark.parametrize("norm", NORMS)
     def test_probability_zero_is_fedavg_to_the_bit(self, norm):
-        plain = federate_images(FedAvg(), norm=norm).weights
+        plain = federate_images(methods.FedAvg(), norm=norm).weights
         for variant in ("l", "r"):
             method = FedFAPlus(variant, probability=0.0)
             assert torch.equal(federate_images(method, norm=norm).weights, plain)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
-        ("variant", "rest"), [("h", FedAvg()), ("plus", FedFAPlus("l"))]
+        ("variant", "rest"), [("h", methods.FedAvg()), ("plus", FedFAPlus("l"))]
     )
     def test_the_half_that_aligns_has_a_weight_and_begins_in_round_2(
         self, variant, rest
@@ -102,8 +93,8 @@ class TestIdentities:
     def test_with_fedsam_both_passes_have_the_same_layers(self):
         """Were they drawn anew, the clients would send twice as many rows."""
         rows = {}
-        for base in (FedAvg(), FedSAM(rho=0.1)):
-            method = Combined(base, FedFAPlus("l", probability=1.0))
+        for base in (methods.FedAvg(), methods.FedSAM(rho=0.1)):
+            method = methods.Combined(base, FedFAPlus("l", probability=1.0))
             federation = begun(method)
             rows[base.name] = federation.train(1)[0].upload["augmentation.rows"]
         assert torch.equal(rows["fedavg"], rows["fedsam"])
@@ -221,7 +212,9 @@ class TestServer:
     def updates(self, sent):
         names = ("mu", "sigma", "rows")
         return [
-            Update(k, 1.0, torch.zeros(1), 1, dict(zip(names, map(torch.tensor, each))))
+            methods.Update(
+                k, 1.0, torch.zeros(1), 1, dict(zip(names, map(torch.tensor, each)))
+            )
             for k, each in enumerate(sent, start=1)
         ]
 
@@ -259,7 +252,9 @@ class TestServer:
         state = method.initial_state(torch.zeros(1), server())
         rows = [[0.5, 0.5, 0.0], [0.1, 0.2, 0.7], [0.0, 0.0, 0.0]]
         updates = [
-            Update(k, 10.0 * k, torch.zeros(1), 1, {"histogram": torch.tensor([r, r])})
+            methods.Update(
+                k, 10.0 * k, torch.zeros(1), 1, {"histogram": torch.tensor([r, r])}
+            )
             for k, r in enumerate(rows, start=1)
         ]
         _, state = method.step(torch.zeros(1), updates, state, server())

@@ -112,6 +112,9 @@ def test_it_is_what_it_says(name, channels):
     assert len(model.stage_widths) > 1
     model.eval()
     with torch.no_grad():
+        with model.stages_hooked(hook):
+            hooked = model(rows)
+        assert torch.equal(model(rows), hooked)
         inputs, logits = model.last_input(rows), model(rows)
         assert logits.shape == (4, 5)
         torch.testing.assert_close(model.classifier(inputs), logits)

@@ -3,8 +3,6 @@
 The files themselves are said by tests/models/test_models_base.py.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -136,20 +134,19 @@ def test_a_number_says_whose_model_and_0_is_the_global_one(config, data):
 
 
 @pytest.mark.slow
-class TestTheCommand:
-    @pytest.mark.parametrize("numbers", ["2", "1,2,3,1"])
-    def test_one_number_for_all_images_or_for_each(self, left, files, capsys, numbers):
-        folder = left("fedbn")
-        whose = [int(k) for k in numbers.split(",")] * (4 if len(numbers) == 1 else 1)
-        paths = [str(files[k][0]) for k in (1, 2, 3, 1)]
-        words = ["predict", "--run", str(folder), *paths, "--json"]
-        capsys.readouterr()  # of the run, if no test before this one needed it
-        assert main([*words, "--clients", numbers]) == 0
-        rows = json.loads(capsys.readouterr().out)
-        for path, number, row in zip(paths, whose, rows):
-            (one,) = Predictor(folder).predict([path], clients=number)
-            assert row["classes"][0]["class"] == one.classes[0][0]
-            assert row["classes"][0]["probability"] == pytest.approx(one.classes[0][1])
+@pytest.mark.parametrize("numbers", ["2", "1,2,3,1"])
+def test_one_number_for_all_images_or_for_each(left, files, capsys, numbers):
+    folder = left("fedbn")
+    whose = [int(k) for k in numbers.split(",")] * (4 if len(numbers) == 1 else 1)
+    paths = [str(files[k][0]) for k in (1, 2, 3, 1)]
+    words = ["predict", "--run", str(folder), *paths, "--json"]
+    capsys.readouterr()  # of the run, if no test before this one needed it
+    assert main([*words, "--clients", numbers]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    for path, number, row in zip(paths, whose, rows):
+        (one,) = Predictor(folder).predict([path], clients=number)
+        assert row["classes"][0]["class"] == one.classes[0][0]
+        assert row["classes"][0]["probability"] == pytest.approx(one.classes[0][1])
 
 
 ONE, MIXED = "client_1.safetensors", "head.safetensors are not from the same run"

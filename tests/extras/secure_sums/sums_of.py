@@ -1,20 +1,13 @@
 """Secure sums of a few clients without an engine: every message through its bytes."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from federatedscope_ggeur.extras.secure_sums import messages
 from federatedscope_ggeur.extras.secure_sums.collector import Collector
-from federatedscope_ggeur.extras.secure_sums.messages import (
-    MaskedRequest,
-    MaskedVector,
-    SumKey,
-    SumKeysRequest,
-)
 from federatedscope_ggeur.extras.secure_sums.participant import Participant
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
@@ -76,12 +69,12 @@ class Sum:
     def keys(self, order=sorted):
         data = self.collector.keys_request().to_bytes()
         self.down.append(data)
-        request = SumKeysRequest.from_bytes(data, self.schema)
+        request = messages.SumKeysRequest.from_bytes(data, self.schema)
         keys = []
         for k in order(self.participants):
             answer = self.participants[k].key(request).to_bytes()
             self.up.append(answer)
-            keys.append(SumKey.from_bytes(answer, self.schema, f"client {k}"))
+            keys.append(messages.SumKey.from_bytes(answer, self.schema, f"client {k}"))
         self.collector.take_keys(keys)
         return self
 
@@ -90,10 +83,12 @@ class Sum:
         self.down.append(request.to_bytes())
         for k in order(self.participants):
             data = self.tamper(stage, k, request).to_bytes()
-            received = MaskedRequest.from_bytes(data, self.schema)
+            received = messages.MaskedRequest.from_bytes(data, self.schema)
             answer = self.participants[k].masked(received).to_bytes()
             self.up.append(answer)
-            vector = MaskedVector.from_bytes(answer, self.schema, f"client {k}")
+            vector = messages.MaskedVector.from_bytes(
+                answer, self.schema, f"client {k}"
+            )
             self.sent[stage, k] = vector.masked
             self.collector.add([vector])
         self.collector.end(stage)

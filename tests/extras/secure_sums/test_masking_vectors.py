@@ -28,22 +28,9 @@ from sums_of import (
 
 from federatedscope_ggeur.crypto import digest, public_key, shared_secret
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.extras.secure_sums import participant
+from federatedscope_ggeur.extras.secure_sums import participant, vectors
 from federatedscope_ggeur.extras.secure_sums.collector import Collector
 from federatedscope_ggeur.extras.secure_sums.settings import STAGES, SumSettings
-from federatedscope_ggeur.extras.secure_sums.vectors import (
-    ClientRows,
-    Named,
-    decode,
-    encode,
-    fingerprint,
-    largest_fraction_bits,
-    mean_totals,
-    pair_info,
-    stream,
-    svec,
-    unsvec,
-)
 from federatedscope_ggeur.federation.kept_file import RowDigests
 from federatedscope_ggeur.models import build_closed_form
 
@@ -157,34 +144,35 @@ def test_nearly_all_rows_are_all_but_so_many(sizes, shape, near):
 @pytest.mark.parametrize("place", [-1, -2])
 @pytest.mark.parametrize("flag", [-1, 4])
 def test_flags_that_no_clients_can_raise_are_noticed(place, flag):
-    named, total = Named((0, 2), (5, 9)), np.zeros(2 * (DIM + 1) + 1, dtype=np.int64)
-    assert not mean_totals(total.view(np.uint64), named, SETTINGS, 3).nearly_all
+    named = vectors.Named((0, 2), (5, 9))
+    total = np.zeros(2 * (DIM + 1) + 1, dtype=np.int64)
+    assert not vectors.mean_totals(total.view(np.uint64), named, SETTINGS, 3).nearly_all
     total[place] = flag
     with pytest.raises(GGEURError, match="more flags are raised than there are cl"):
-        mean_totals(total.view(np.uint64), named, SETTINGS, 3)
+        vectors.mean_totals(total.view(np.uint64), named, SETTINGS, 3)
 
 
 @pytest.mark.parametrize(("share", "fits"), [(0.9, True), (1.2, False)])
 def test_a_sum_is_no_longer_than_rows_allow_and_their_rounding(share, fits):
     """Three clients round each of `DIM` coordinates to 2^-8."""
-    coarse, named = replace(SETTINGS, fraction_bits=8), Named((0,), (5,))
+    coarse, named = replace(SETTINGS, fraction_bits=8), vectors.Named((0,), (5,))
     total = np.zeros(DIM + 2)
     total[0] = 5 * SETTINGS.radius + share * 3 * DIM / 2**8
     if fits:
-        found = mean_totals(encode(total, 8), named, coarse, 3)
+        found = vectors.mean_totals(vectors.encode(total, 8), named, coarse, 3)
         assert float(found.sums[0, 0]) == pytest.approx(total[0], abs=2**-8)
         return
     with pytest.raises(GGEURError, match="a sum of rows is longer than rows allow"):
-        mean_totals(encode(total, 8), named, coarse, 3)
+        vectors.mean_totals(vectors.encode(total, 8), named, coarse, 3)
 
 
 def test_a_row_that_is_too_long_or_not_a_number_does_not_fit():
     x, y = rows(0, 5)
-    assert ClientRows(x, y, SETTINGS).fits
+    assert vectors.ClientRows(x, y, SETTINGS).fits
     for bad in (2.0, np.nan, np.inf):
         spoilt = x.clone()
         spoilt[3, 0] = bad
-        assert not ClientRows(spoilt, y, SETTINGS).fits
+        assert not vectors.ClientRows(spoilt, y, SETTINGS).fits
 
 
 def test_without_a_scatter_there_are_two_stages():
@@ -211,7 +199,7 @@ def test_what_goes_down_has_no_class_that_is_kept_back_but_the_same_covariance()
     ("radius", "rows", "bits"), [(1.0, 2**20, 40), (40.0, 2**14, 36), (1e9, 2**20, -19)]
 )
 def test_the_largest_precision_fits_and_one_bit_more_does_not(radius, rows, bits):
-    assert largest_fraction_bits(radius, rows) == bits
+    assert vectors.largest_fraction_bits(radius, rows) == bits
     size = Fraction(4 * rows) * max(Fraction(radius), Fraction(radius) ** 2)
     assert size * Fraction(2) ** bits < 2**63 <= size * Fraction(2) ** (bits + 1) * 1.01
 
@@ -220,27 +208,27 @@ def test_the_largest_precision_fits_and_one_bit_more_does_not(radius, rows, bits
 def test_a_sum_is_exact_but_for_the_rounding_of_its_terms(values, bits):
     total = np.zeros(1, dtype=np.uint64)
     for value in values:
-        total = total + encode(np.array([value]), bits)
+        total = total + vectors.encode(np.array([value]), bits)
     exact = sum(Fraction(value) for value in values)
-    error = abs(Fraction(float(decode(total, bits)[0])) - exact)
+    error = abs(Fraction(float(vectors.decode(total, bits)[0])) - exact)
     # Beside the terms' rounding that of the result to float64.
     assert error <= Fraction(len(values), 2 ** (bits + 1)) + abs(exact) / 2**52
 
 
 def test_ties_go_to_the_even_number():
     ties = np.array([0.5, 1.5, 2.5, -0.5, -1.5]) / 2**8
-    assert encode(ties, 8).view(np.int64).tolist() == [0, 2, 2, 0, -2]
+    assert vectors.encode(ties, 8).view(np.int64).tolist() == [0, 2, 2, 0, -2]
 
 
 def test_a_matrix_as_a_vector_keeps_its_norm_and_comes_back():
     matrix = np.random.default_rng(0).normal(size=(5, 5))
     matrix = matrix + matrix.T
-    vector = svec(matrix)
+    vector = vectors.svec(matrix)
     assert len(vector) == 15
     assert np.linalg.norm(vector) == pytest.approx(np.linalg.norm(matrix), rel=1e-14)
     assert vector[:5].tolist() == np.diag(matrix).tolist()
     assert vector[5] == pytest.approx(2**0.5 * matrix[0, 1])
-    np.testing.assert_allclose(unsvec(vector, 5), matrix, rtol=1e-15)
+    np.testing.assert_allclose(vectors.unsvec(vector, 5), matrix, rtol=1e-15)
 
 
 # The server: what it adds, and what it notices of masks that do not cancel.
@@ -341,13 +329,13 @@ def uniform(numbers):
 
 def test_each_stage_pair_and_bound_has_a_context_of_its_own():
     contexts = [
-        pair_info(stage, *pair, bound)
+        vectors.pair_info(stage, *pair, bound)
         for stage in ("means", "pooled")
         for pair in ((1, 2), (1, 5))
         for bound in (b"b" * 32, b"c" * 32)
     ]
     assert len(set(contexts)) == 8
-    assert pair_info("means", 2, 1, b"b" * 32) == contexts[0]
+    assert vectors.pair_info("means", 2, 1, b"b" * 32) == contexts[0]
 
 
 def test_golden_stream():
@@ -361,7 +349,7 @@ def test_golden_stream():
     key = hmac.new(prk, b"info" + b"\x01", hashlib.sha256).digest()
     block = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
     wanted = np.frombuffer(block.update(bytes(24)), "<u8")
-    assert stream(b"x" * 32, SESSION, b"info", 3).tolist() == wanted.tolist()
+    assert vectors.stream(b"x" * 32, SESSION, b"info", 3).tolist() == wanted.tolist()
 
 
 def test_a_point_that_makes_one_secret_with_everyone_is_refused():
@@ -377,6 +365,6 @@ def test_fields_are_told_apart():
 def test_the_fingerprint_is_8_words_and_of_all_keys():
     roster = (1, 2, 5, 9)
     keys = [public_key(fixed_secret(k)()) for k in roster]
-    words = fingerprint(roster, keys).split(" ")
+    words = vectors.fingerprint(roster, keys).split(" ")
     assert [len(word) for word in words] == [4] * 8
-    assert fingerprint(roster, keys[::-1]) != fingerprint(roster, keys)
+    assert vectors.fingerprint(roster, keys[::-1]) != vectors.fingerprint(roster, keys)

@@ -4,8 +4,6 @@ none of which was in an earlier one.
 Tests of exchanges/secure_sums/rosters.py, too.
 """
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from itertools import combinations

@@ -19,7 +19,8 @@ from federatedscope_ggeur.reporting import privacy_line, results_table
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics"]
 OWN = "ggeur.privacy.secure_sums_"
-CONFIRMED = [f"{OWN}confirm", True, "federate.mode", "distributed"]
+CONFIRM = [f"{OWN}confirm", True]
+CONFIRMED = [*CONFIRM, "federate.mode", "distributed"]
 SIGNED = [f"{OWN}trust", "keys.txt", f"{OWN}signing_key", "{client}.pem"]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 LDA = ["ggeur.closed_form", "lda"]
@@ -50,14 +51,12 @@ def test_what_is_said_to_go_with_them_goes(config):
         (["ggeur.prototypes", "others"], "geometry"),
         (["ggeur.geometry", "pooled"], "prototypes"),
         (["ggeur.geometry", "pooled", "ggeur.prototypes", "client"], "prototypes"),
-        *(
-            ([*OTHERS, "ggeur.base_method", name], "base_method")
-            for name in ("fedproto", "fpl", "centralised")
-        ),
-        *(
-            ([*LDA, "ggeur.augmentation", name], "augmentation")
-            for name in ("fedmix", "fedgen", "fedfa")
-        ),
+        ([*OTHERS, "ggeur.base_method", "fedproto"], "base_method"),
+        ([*OTHERS, "ggeur.base_method", "fpl"], "base_method"),
+        ([*OTHERS, "ggeur.base_method", "centralised"], "base_method"),
+        ([*LDA, "ggeur.augmentation", "fedmix"], "augmentation"),
+        ([*LDA, "ggeur.augmentation", "fedgen"], "augmentation"),
+        ([*LDA, "ggeur.augmentation", "fedfa"], "augmentation"),
         (["ggeur.steps", []], "privacy.secure_sums"),
         ([*OTHERS, "ggeur.weight", "statistics"], "weight: cannot be statistics"),
         ([*LDA, "ggeur.personal.head", "means"], "privacy.secure_sums: must be none"),
@@ -65,12 +64,12 @@ def test_what_is_said_to_go_with_them_goes(config):
         ([*LDA, f"{OWN}min_clients", 2], "privacy.secure_sums_min_clients"),
         ([*LDA, f"{OWN}trust", "file"], "privacy.secure_sums_signing_key"),
         (
-            [*LDA, f"{OWN}confirm", True],
-            "privacy.secure_sums_confirm: must be False without federate.mode",
+            [*LDA, *CONFIRM],
+            "privacy.secure_sums_confirm: must be False without federate",
         ),
         (
-            [*LDA, f"{OWN}confirm", True, *SIGNED],
-            "privacy.secure_sums_confirm: must be False with a file",
+            [*LDA, *CONFIRM, *SIGNED],
+            "privacy.secure_sums_confirm: must be False with a",
         ),
     ],
     ids=str,
@@ -91,7 +90,7 @@ def test_keys_of_federatedscope_are_refused_too(config, key, value):
 
 def test_to_compare_keys_takes_secure_sums_and_distributed_mode(config, quickstart):
     with pytest.raises(ConfigError, match="secure_sums_confirm: must be False"):
-        config(*CONFIRMED[:2])
+        config(*CONFIRM)
     assert load_config(quickstart, [*SUMS, *LDA, *CONFIRMED], on_fs=True)
 
 

@@ -1,10 +1,8 @@
 """Studies on disk: one that runs, and one of two methods at two alphas, five seeds."""
 
-from __future__ import annotations
-
 import pytest
 from study_on_disk import StudyOnDisk
-from written_studies import write_study
+from written_runs import write_study
 
 from federatedscope_ggeur.extras.studies.study import (
     Axis,

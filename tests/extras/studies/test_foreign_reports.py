@@ -4,8 +4,6 @@ Each is compared with the same made of harmless names: no line more, no element 
 nothing that a terminal, a browser, LaTeX or a spreadsheet would act on.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

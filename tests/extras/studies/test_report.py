@@ -1,7 +1,5 @@
 """``ggeur report``: which files it leaves where, and wrong words."""
 
-from __future__ import annotations
-
 import csv
 
 import pytest

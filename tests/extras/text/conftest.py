@@ -1,24 +1,18 @@
 """A small CLIP model with random weights, and its text side."""
 
-from __future__ import annotations
-
 import pytest
 from pictures import add_text_clip, write_images
 
-from federatedscope_ggeur.data import (
-    EncoderSettings,
-    EncodingSettings,
-    ExtractionSettings,
-)
+from federatedscope_ggeur import data
 from federatedscope_ggeur.extras.text.load import load_tower
 
 
 @pytest.fixture
-def encoding(tmp_path) -> EncodingSettings:
+def encoding(tmp_path) -> data.EncodingSettings:
     model = add_text_clip(tmp_path)
-    return EncodingSettings(
-        EncoderSettings("open_clip", model, "none"),
-        ExtractionSettings(num_threads=1),
+    return data.EncodingSettings(
+        data.EncoderSettings("open_clip", model, "none"),
+        data.ExtractionSettings(num_threads=1),
         device="cpu",
         cache=str(tmp_path / "cache"),
     )

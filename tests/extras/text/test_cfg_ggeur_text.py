@@ -3,8 +3,6 @@
 Tests of extras/text/keys.py.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from federatedscope_ggeur import register_text_model
@@ -20,6 +18,9 @@ from federatedscope_ggeur.settings import Key, positive
 LDA = ["ggeur.closed_form", "lda"]
 START = [*LDA, "ggeur.init", "closed_form"]
 TEXT = ["ggeur.text.model", "fedclip"]
+ENSEMBLE, HALF = ["ggeur.text.ensemble", 1], ["ggeur.text.interpolate", 0.5]
+ROWS, ZERO_SHOT = ["data.type", "embeddings@ggeur"], ["ggeur.closed_form", "zeroshot"]
+LOCAL = ["ggeur.base_method", "local"]
 
 
 def settings(quickstart, *pairs):
@@ -32,11 +33,11 @@ def settings(quickstart, *pairs):
         ([], False),
         (LDA, False),
         (["ggeur.text.templates", ["imagenet80"]], False),
-        (["ggeur.closed_form", "zeroshot"], True),
+        (ZERO_SHOT, True),
         ([*LDA, "ggeur.text.prior", 4], True),
-        ([*LDA, "ggeur.text.ensemble", 1], True),
+        ([*LDA, *ENSEMBLE], True),
         (["ggeur.text.regulariser", 0.1], True),
-        (["ggeur.text.interpolate", 0.5], True),
+        (HALF, True),
     ],
     ids=str,
 )
@@ -54,36 +55,21 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
     ("pairs", "problem"),
     [
         (["ggeur.text.prior", 4], "text.prior: must be 0 .*auto and lda and mixture"),
-        (
-            ["ggeur.closed_form", "ridge", "ggeur.text.ensemble", 1],
-            "text.ensemble: must be 0 with ggeur.closed_form: ridge",
-        ),
-        ([*START, "ggeur.text.ensemble", 1], "one head, not from two"),
+        (["ggeur.closed_form", "ridge", *ENSEMBLE], "text.ensemble: must be 0 .*ridge"),
+        ([*START, *ENSEMBLE], "one head, not from two"),
         ([*LDA, "ggeur.text.regulariser", 1], "is for training"),
-        ([*LDA, "ggeur.text.interpolate", 0.5], "is for training"),
+        ([*LDA, *HALF], "is for training"),
         (["ggeur.text.regulariser", 1, "ggeur.mlp_hidden_dim", 4], "linear head"),
-        (["ggeur.text.interpolate", 0.5, "ggeur.base_method", "local"], "its own head"),
-        (
-            [*START, "ggeur.keep", "best", "ggeur.text.interpolate", 0.5],
-            "must be 1 with ggeur.keep: best",
-        ),
+        ([*HALF, *LOCAL], "its own head"),
+        ([*START, "ggeur.keep", "best", *HALF], "must be 1 with ggeur.keep: best"),
         (["ggeur.text.templates", ["no such"]], "neither one of"),
-        (
-            [
-                *("data.transform", ["sqrt_l2"], "data.type", "embeddings@ggeur"),
-                *("ggeur.closed_form", "zeroshot"),
-            ],
-            "data.transform: sqrt_l2 .*text features",
-        ),
+        ([*ROWS, *ZERO_SHOT, "data.transform", ["sqrt_l2"]], "sqrt_l2 .*text features"),
         ([*TEXT, *LDA], "closed_form: must be none with ggeur.text.m"),
         ([*TEXT, "ggeur.calibrate", "ccvr"], "calibrate: must be none"),
         ([*TEXT, "ggeur.mlp_hidden_dim", 3], "mlp_hidden_dim: must be 0"),
-        ([*TEXT, "ggeur.text.interpolate", 0.5], "interpolate: must be 1"),
+        ([*TEXT, *HALF], "interpolate: must be 1"),
         (["ggeur.text.model", "fedtpg", "ggeur.steps", [1]], r"steps: must be \[\]"),
-        (
-            [*TEXT, "ggeur.base_method", "local"],
-            "text.model: must be '' with ggeur.base_method: local",
-        ),
+        ([*TEXT, *LOCAL], "text.model: must be '' with ggeur.base_method: local"),
         (["ggeur.text.model", "coop"], "must be '' or one of .*fedclip, fedtpg"),
     ],
     ids=str,
@@ -115,7 +101,7 @@ def text_files(tmp_path) -> set[str]:
 def test_embed_makes_text_and_a_new_template_makes_text_alone(
     tmp_path, quickstart, of_images, capsys
 ):
-    told = [*of_images, "ggeur.closed_form", "zeroshot"]
+    told = [*of_images, *ZERO_SHOT]
     assert main(["embed", "--cfg", str(quickstart), *told]) == 0
     out = capsys.readouterr().out
     assert "30 images" in out

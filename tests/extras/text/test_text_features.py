@@ -1,7 +1,5 @@
 """Means of prompts against plain numpy; the file that a user may bring."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace
@@ -113,12 +111,6 @@ def test_text_is_no_domain_but_a_domain_may_be_called_so(tmp_path):
 NAMES, CACHED_TEMPLATES = ("cat", "alarm_clock", "dog"), ["one", "a drawing of a {}."]
 
 
-def files(encoding) -> list:
-    from pathlib import Path
-
-    return sorted(Path(encoding.cache).glob("text-*.safetensors"))
-
-
 def test_the_file_holds_what_the_features_are_of(encoding, tower):
     made = load_text(NAMES, CACHED_TEMPLATES, encoding)
     assert made.prompts == 6
@@ -171,7 +163,7 @@ def test_a_damaged_file_is_made_again(encoding, caplog):
     assert "is damaged" in caplog.text
     assert again.prompts == 6
     assert torch.equal(load_file(again.path)["features"], made.found.features)
-    assert files(encoding) == [made.path]
+    assert list(made.path.parent.glob("text-*.safetensors")) == [made.path]
 
 
 def test_an_encoder_without_a_text_side(encoding):

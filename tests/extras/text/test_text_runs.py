@@ -3,12 +3,9 @@
 Tests of extras/text/prepare.py.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 
-import numpy as np
 import pytest
 import torch
 from own_process import python
@@ -24,10 +21,7 @@ from federatedscope_ggeur.extras.text.load import read_text_file
 from federatedscope_ggeur.extras.text.prepare import class_texts
 
 ZERO_SHOT = ["ggeur.closed_form", "zeroshot"]
-LDA, IID = (
-    ["ggeur.closed_form", "lda"],
-    ["data.splitter", "iid", "data.splitter_args", "[]"],
-)
+LDA = ["ggeur.closed_form", "lda"]
 
 
 @pytest.fixture
@@ -59,24 +53,11 @@ def test_training_starts_at_zero_shot(config, texts):
     assert len(moved.rounds) == 3
 
 
-def test_a_prior_makes_classes_known_that_nobody_sends(config, embeddings_folder):
-    art = dict(np.load(embeddings_folder / "art.npz"))
-    alone = embeddings_folder / "only"
-    alone.mkdir()
-    kept = art["labels"] < 9
-    rows = {name: array[kept] for name, array in art.items()}
-    for name, held in (("train", rows), ("test", art)):
-        np.savez(alone / f"{name}.npz", **held)
-    text = np.load(embeddings_folder / "text.npz")
-    np.savez(alone / "text.npz", **text)
-    (alone / "class_names.txt").write_text("\n".join(f"c{i}" for i in range(12)))
-    one = ["data.root", alone, "federate.client_num", 1, *IID, *LDA]
-    without, prior = (ended(config(*one, "ggeur.text.prior", k)) for k in (0, 4))
-    x, y = torch.from_numpy(art["features"]), torch.from_numpy(art["labels"])
-    unseen = y >= 9
-    for results, least, most in ((without, 0, 0), (prior, 0.3, 1)):
-        hits = (results.model(x).argmax(dim=1) == y)[unseen].float().mean()
-        assert least <= hits <= most
+def test_a_prior_makes_classes_known_that_nobody_sends(config):
+    without, prior = (ended(config(*LDA, "ggeur.text.prior", k)) for k in (0, 4))
+    assert without.round0.closed_form.details["left_out"] == 8  # of 12
+    assert without.final.avg < 0.4
+    assert prior.final.avg > 0.9
     assert prior.round0.closed_form.details["text_bridge"] > 0
 
 

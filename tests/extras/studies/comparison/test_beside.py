@@ -1,7 +1,5 @@
 """The paper's figures beside ours: which rows belong where, and what differs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

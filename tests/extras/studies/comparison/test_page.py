@@ -135,27 +135,6 @@ AWKWARD = (
 )
 
 
-@pytest.fixture
-def sets(tmp_path):
-    """A study over two data sets, one of them at two values of alpha."""
-    points = [("digits", "0.5"), ("digits", "2"), ("photos", "1")]
-    axes = [
-        Axis("method", ["FedAvg", "mine"]),
-        Axis("data", ["photos", "digits"]),
-        Axis("alpha", ["1", "0.5", "2"]),
-    ]
-    study = Study("sets", "Two sets", axes, [1, 2])
-    for place, (data, alpha) in enumerate(points):
-        for method in ("FedAvg", "mine"):
-            labels = {"method": method, "data": data, "alpha": alpha}
-            for seed in (1, 2):
-                scores = noisy(0.5 + place / 10, seed, domains=(f"{data} 1", "b"))
-                folder = tmp_path / "sets" / method / str(place) / str(seed)
-                write(folder, made(scores, seed), Cell("sets", labels, seed))
-    (tmp_path / "sets" / "study.json").write_text(to_text(study), encoding="utf-8")
-    return Comparison.of(tmp_path / "sets")
-
-
 DOCUMENT = (
     "\\documentclass{article}\n\\usepackage{booktabs}\n\\usepackage{graphicx}\n"
     "\\begin{document}\n%s\n\\end{document}\n"
@@ -226,7 +205,9 @@ def test_names_are_printed_as_they_are():
 
 
 def test_the_best_is_bold_and_signs_are_mathematics(study_folder):
-    text = Comparison.of(study_folder).to_latex()
+    found = Comparison.of(study_folder)
+    text = found.to_latex()
+    assert r"| FedAvg + GGEUR\_1 & 50%, 0.1 | 5 | trained | **" in found.to_markdown()
     assert re.search(r"\\textbf\{\d\d\.\d\d\} \$\\pm\$ \d\.\d\d", text)
     assert re.search(r"& \$\+\$\d+\.\d\d &", text)
     assert r"\usepackage{booktabs}" in text
@@ -282,7 +263,24 @@ def test_captions_and_labels_have_the_study_s_title(study_folder):
     assert "alpha = 0.1" in found.to_latex("paper")
 
 
-def test_several_data_sets_have_one_table_of_avg(sets):
+def test_several_data_sets_have_one_table_of_avg(tmp_path):
+    """One of them is at two values of alpha."""
+    points = [("digits", "0.5"), ("digits", "2"), ("photos", "1")]
+    axes = [
+        Axis("method", ["FedAvg", "mine"]),
+        Axis("data", ["photos", "digits"]),
+        Axis("alpha", ["1", "0.5", "2"]),
+    ]
+    study = Study("sets", "Two sets", axes, [1, 2])
+    for place, (data, alpha) in enumerate(points):
+        for method in ("FedAvg", "mine"):
+            labels = {"method": method, "data": data, "alpha": alpha}
+            for seed in (1, 2):
+                scores = noisy(0.5 + place / 10, seed, domains=(f"{data} 1", "b"))
+                folder = tmp_path / "sets" / method / str(place) / str(seed)
+                write(folder, made(scores, seed), Cell("sets", labels, seed))
+    (tmp_path / "sets" / "study.json").write_text(to_text(study), encoding="utf-8")
+    sets = Comparison.of(tmp_path / "sets")
     text = sets.to_latex("avg")
     check(text)
     assert text.count(r"\begin{table") == 1
