@@ -1,4 +1,4 @@
-"""FedBN and SiloBN: what stays with the client, and what does not."""
+"""FedBN: what stays with the client, and what does not."""
 
 from dataclasses import replace
 
@@ -11,9 +11,8 @@ from image_federations import begun
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.networks.methods.fedbn import FedBN
-from federatedscope_ggeur.extras.networks.methods.silobn import SiloBN
 from federatedscope_ggeur.methods import FedAvg
-from federatedscope_ggeur.models import named_tensors, num_buffers, to_vector
+from federatedscope_ggeur.models import num_buffers, to_vector
 
 
 def own(model):
@@ -78,22 +77,6 @@ def test_without_batch_norm_it_is_fedavg(norm):
     assert torch.equal(run.server.params, plain.server.params)
     client = run.clients[1]
     assert torch.equal(eval_params_of(client, run.sent), run.sent.params)
-
-
-def test_with_silobn_statistics_alone_are_the_client_s():
-    run = begun(SiloBN())
-    sent = run.send(run.broadcast(1))
-    updates = [run.fit(k, sent) for k in (1, 2, 3)]
-    run.training.step(1, updates)
-    after = run.send(run.broadcast(1))
-    model, client = run.server.model, run.clients[2]
-    ours = named_tensors(model, eval_params_of(client, after))
-    shared = named_tensors(model, after.params)
-    own = named_tensors(model, updates[1].params)
-    assert len(to_vector(model)) == sum(t.numel() for t in ours.values())
-    for name, tensor in ours.items():
-        wanted = own if "running_" in name else shared
-        assert torch.equal(tensor, wanted[name]), name
 
 
 def test_a_config_must_have_batch_norm(quickstart, tmp_path):
