@@ -107,7 +107,6 @@ def test_a_users_mistakes_are_named(runs, tmp_path, shown, option, value):
     assert names(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_a_report_in_a_paper_s_style_leaves_a_page_to_print(runs, tmp_path):
     words = ["--out", str(tmp_path / "r"), "--style", "avg", "--format", "pdf"]
     assert main(["report", str(runs), *words, "--width", "one"]) == 0

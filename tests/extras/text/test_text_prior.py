@@ -234,7 +234,9 @@ def parts():
 
 def test_logits():
     head, text, texts, rows = parts()
-    found = EnsembleHead.of(head, text)(torch.from_numpy(rows).float())
+    ensemble = text.ensemble_of(head)
+    assert text.ensemble_of(ensemble) is ensemble
+    found = ensemble(torch.from_numpy(rows).float())
     weight, bias = head.classifier.weight, head.classifier.bias
     linear = rows @ weight.detach().numpy().T + bias.detach().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
