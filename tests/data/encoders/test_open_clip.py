@@ -244,7 +244,7 @@ def test_a_file_s_weights_decide(tiny, file, tell, trained, monkeypatch, tmp_pat
     path = tell(file, trained, monkeypatch)
     plain = build(tiny, str(path))
     assert plain.identity["quick_gelu"] is trained
-    moved = shutil.copytree(path.parent, tmp_path / "moved") / path.name
+    moved = shutil.copytree(tmp_path, tmp_path.with_suffix(".moved")) / path.name
     twin = build(f"{tiny}-quickgelu", str(moved))
     assert twin.identity == plain.identity
     image = torch.rand(1, 3, 32, 32)
