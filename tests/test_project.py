@@ -293,29 +293,6 @@ def test_who_sees_a_config(room):
             assert not {"cfg", "ggeur"} & set(named), f"{file}, line {node.lineno}"
 
 
-@pytest.mark.slow
-def test_no_mixin_and_no_base_with_a_single_subclass():
-    """But for errors, and for what users extend."""
-    extended = {"Method", "Model", "ClosedForm"}
-    subclasses: dict[str, list[str]] = {}
-    classes: dict[str, ast.ClassDef] = {}
-    for nodes in files().values():
-        for node in nodes:
-            if isinstance(node, ast.ClassDef):
-                classes[node.name] = node
-                bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-                others = {"Exception", "ValueError", "ClassifierMixin", "BaseEstimator"}
-                own = [base for base in bases if base not in others]
-                assert len(own) < 2 or node.name.endswith("Error"), node.name
-                for base in bases:
-                    subclasses.setdefault(base, []).append(node.name)
-    for base, found in subclasses.items():
-        is_own = base in classes and base not in extended
-        is_error = base.endswith(("Error", "StreamEnded"))
-        if is_own and not is_error:
-            assert len(found) > 1, f"{base} has the one subclass {found[0]}"
-
-
 class TestExchanges:
     """Each question has one room; a room imports those before it and no later one."""
 
