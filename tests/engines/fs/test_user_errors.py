@@ -8,8 +8,6 @@ import pytest
 from own_process import OF_FS, ROOT, in_turn
 from standalone import TOY
 
-from federatedscope_ggeur.cli import main
-
 #: Settings behind the quickstart, and the lines of the error.
 WRONG = {
     ("fedswa.use", "True", "ggeur.scale", "big", "no.key", "1"): [
@@ -85,10 +83,3 @@ def test_the_hook_passes_on_what_it_does_not_show(monkeypatch, capsys):
     hook(DataError, ours, None)
     assert passed == [interrupt]
     assert capsys.readouterr().err == "error: no rows\n"
-
-
-@pytest.mark.parametrize("option", ["--dry-run", "--quiet", "--log-level=info"])
-def test_federatedscope_has_less_options(capsys, option):
-    engine = ["--engine", "federatedscope", option]
-    assert main(["--cfg", "ggeur_quickstart.yaml", *engine]) == 1
-    assert option.partition("=")[0] in capsys.readouterr().err.split(": ")[1]
