@@ -508,11 +508,8 @@ def test_biases_say_which_classes_a_client_holds_and_noise_does_not():
 # A6 and A7: numbers of rows from ranks and from what a client counts for.
 
 
-COUNTS = [9, 3, 7, 0]
-
-
 def counted_clients():
-    y = torch.repeat_interleave(torch.arange(4), torch.tensor(COUNTS))
+    y = torch.repeat_interleave(torch.arange(4), torch.tensor([9, 3, 7, 0]))
     clients = {1: (gaussian(0, len(y), 40), y)}
     return clients, truth_of(clients)
 

@@ -15,16 +15,11 @@ EXAMPLES = example_folder()
 NETWORKS = {"digits": "resnet18", "pacs": "resnet34"}
 #: Table 8: clients, rounds, batch size, learning rate.
 TABLE_8 = {"digits": (4, 50, 16, 1e-2), "pacs": (4, 50, 16, 1e-3)}
-QUICKSTART = EXAMPLES / "network_quickstart.yaml"
-
-
-def path(name):
-    return EXAMPLES / f"ggeur_{name}_{NETWORKS[name]}.yaml"
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_papers_numbers(name):
-    cfg = load_config(path(name))
+    cfg = load_config(EXAMPLES / f"ggeur_{name}_{NETWORKS[name]}.yaml")
     clients, rounds, batch, rate = TABLE_8[name]
     assert cfg.federate.client_num == clients
     assert cfg.federate.total_round_num == rounds
@@ -38,7 +33,8 @@ def test_the_papers_numbers(name):
 @pytest.mark.slow
 def test_the_quickstart_learns_the_digits(tmp_path):
     words = ["ggeur.encoder.cache", str(tmp_path), "federate.total_round_num", 14]
-    assert run(QUICKSTART, overrides=words).final.avg > 0.9
+    learnt = run(EXAMPLES / "network_quickstart.yaml", overrides=words)
+    assert learnt.final.avg > 0.9
 
 
 # The configs of FedFA+'s settings, each on a miniature of its data set.

@@ -107,8 +107,8 @@ def test_step_2_is_around_the_mean_of_all_others(config):
 
 def test_a_class_that_is_kept_back_goes_down_with_nobody(config):
     """Of most classes one client of nine has nearly all rows."""
-    splitter = ["data.splitter_args", "[{'alpha': 0.05}]"]
-    going = Run(config(*SUMS, *splitter, "federate.client_num", 9, *GGEUR))
+    skewed = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
+    going = Run(config(*SUMS, *skewed, *GGEUR))
     results, found = overheard(going)
     kept = results.round0.sums.kept_back
     assert kept, "no class is kept back; take another alpha"
@@ -120,6 +120,9 @@ def test_a_class_that_is_kept_back_goes_down_with_nobody(config):
         if kind == "prepare":
             sent = Prototypes.from_bytes(parts[1], going.engine.server.schema)
             assert not set(sent.labels.tolist()) & set(kept)
+    head = run(config(*SUMS, *skewed, "ggeur.closed_form", "ncm"))
+    summed = len(head.round0.sums.classes) - len(head.round0.sums.kept_back)
+    assert head.closed_form.details["left_out"] == 12 - summed
 
 
 def test_where_one_client_owns_nearly_everything_nothing_goes_down(config):
