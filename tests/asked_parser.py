@@ -1,7 +1,5 @@
 """The parser of a command."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from unittest import mock

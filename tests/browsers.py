@@ -1,7 +1,5 @@
 """Headless Chromium, and what it says of a page."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A carrier of a coordinator's requests whose clients can fail in every way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from by_bytes import Federation, held, make_client_data, make_rows

@@ -1,7 +1,5 @@
 """Data of a run with other rows in place of theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ From rows and labels, all in one place, straight from the formulas and in float6
 Nothing here imports the package.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,8 +1,6 @@
 """What tests of several rooms share: settings of pytest. Fixtures are in
 `shared_fixtures`."""
 
-from __future__ import annotations
-
 import gc
 import os
 from pathlib import Path

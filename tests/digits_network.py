@@ -1,7 +1,5 @@
 """A short run of `digits_cnn` on the bundled digits as images, as KEY VALUE words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

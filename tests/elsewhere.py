@@ -6,8 +6,6 @@ and copies, and what it makes lies there as well. So plumbing can be tested, and
 numbers must be those of the CPU to the bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -3,8 +3,6 @@
 A method that acts by its defaults needs no line here.
 """
 
-from __future__ import annotations
-
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import ModelSettings, build_model

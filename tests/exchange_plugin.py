@@ -1,7 +1,5 @@
 """An exchange of a user's own: each client says how many classes it holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 NAME = "classes_of_a_user"

@@ -1,7 +1,5 @@
 """Folders that look like a checkout of FederatedScope."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 FILES = (

@@ -1,8 +1,6 @@
 """Texts that others may write: what they could do to a log, a terminal, a table, a page
 or a spreadsheet."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.printable import is_hidden

@@ -4,8 +4,6 @@ Arguments: Python that imports what all of them need, and the command lines as J
 exit status of each is printed. What a command says is in the file output_<number>.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import json

@@ -1,7 +1,5 @@
 """Writes miniatures of image data sets in their real file formats."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -4,8 +4,6 @@ A network of two rounds on the bundled digits, a client a domain; the test rows 
 client become image files of the same pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

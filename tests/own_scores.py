@@ -1,7 +1,5 @@
 """A site's own score against what `ggeur predict` gives in the site's folder."""
 
-from __future__ import annotations
-
 import re
 from contextlib import redirect_stdout
 from io import StringIO

@@ -1,7 +1,5 @@
 """Small images and small models for tests of the way from images to embeddings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fixtures that tests of several rooms share."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

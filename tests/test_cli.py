@@ -1,7 +1,5 @@
 """The program: which command is asked for, and how what goes wrong is shown."""
 
-from __future__ import annotations
-
 import pytest
 from own_process import python
 

@@ -4,8 +4,6 @@ What cannot be run here says why, in a comment before its block; its options and
 are tried all the same.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Published weights: is there a network, and what is said where there is none."""
 
-from __future__ import annotations
-
 import socket
 import threading
 

@@ -1,7 +1,5 @@
 """`FederatedClassifier`: what users of scikit-learn expect, and equal to a YAML run."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle

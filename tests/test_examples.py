@@ -1,7 +1,5 @@
 """Finding a config or a study by its name or path."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The project's own files agree with each other."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Sequence
 from functools import cache

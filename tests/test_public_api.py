@@ -1,7 +1,5 @@
 """What `import federatedscope_ggeur` offers."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The README and the first pages of the docs: short, and true of what they show."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the script for distributed runs on one machine says of wrong arguments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

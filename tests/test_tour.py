@@ -1,7 +1,5 @@
 """The notebook of the docs: every cell runs, and gives what the text says."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The containers refuse what does not fit and say where it is."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

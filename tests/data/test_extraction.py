@@ -1,7 +1,5 @@
 """Features of images by batches and worker processes."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

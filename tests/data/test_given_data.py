@@ -1,7 +1,5 @@
 """`FederatedData` of arrays and of torch data sets, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

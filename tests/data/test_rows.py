@@ -1,7 +1,5 @@
 """One door for rows: labels, titles and faults, whatever the source."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas
 import pytest

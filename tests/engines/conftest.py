@@ -1,7 +1,5 @@
 """FederatedScope and sites in processes of their own, for tests of all engines."""
 
-from __future__ import annotations
-
 import os
 import sys
 from datetime import datetime, timedelta

@@ -1,8 +1,6 @@
 """Whole runs on the embedded engine; that nothing but a seed matters is said by
 test_same_bits.py."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A run from Python: what it takes, what it tells, and the model that it returns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

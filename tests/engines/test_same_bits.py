@@ -3,8 +3,6 @@
 Each row of `RUNS` is a run with an exchange, or a state, that no other row has.
 """
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 That they give the same bits as one is said by test_same_bits.py.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a run says at its start, from plain numbers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One merge feeds all that is made of statistics."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Optimisers on one flat vector do what torch's do on parameters."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What is unlike all that the others send is named, or put out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ Where there is no GPU, one that is not there stands in (elsewhere.py).
 Tests of federation/arithmetic.py, too.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

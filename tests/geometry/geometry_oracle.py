@@ -4,8 +4,6 @@ Everything is a loop over samples, clients or directions, straight from the form
 Nothing here imports the package.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

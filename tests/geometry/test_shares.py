@@ -1,7 +1,5 @@
 """A share of an augmented set: which rows a round draws, and how they look."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from examples import examples

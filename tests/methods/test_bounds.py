@@ -1,7 +1,5 @@
 """`ggeur.base_method: local` and `centralised`, on the embedded engine."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

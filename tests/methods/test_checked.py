@@ -3,8 +3,6 @@
 Every case is a run: the checks stand where the package calls the hooks.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A tiny CLIP model, and machines without network or weights."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Frames: a library's transform in two parts gives the same bits as in one."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """Encoders by name, and their identities."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Tests of data/encoders/timm.py and torch_models.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

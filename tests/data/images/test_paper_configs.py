@@ -3,8 +3,6 @@
 That their numbers are the paper's is said in extras/studies/test_bundled_studies.py.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Splitters: who gets which rows of a domain."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The engine that a test asks for."""
 
-from __future__ import annotations
-
 import pytest
 from engines_under_test import ENGINES
 

@@ -4,8 +4,6 @@ An engine has a case unless `CANNOT` says why not. The exchange is a plugin, so 
 this holds for a user's own exchange, too.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

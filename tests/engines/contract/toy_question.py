@@ -7,8 +7,6 @@ the server (0), do something else in that round; see `ACTIONS`. So no test needs
 know how an engine runs its processes.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

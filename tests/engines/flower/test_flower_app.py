@@ -2,8 +2,6 @@
 its folder holds. Whole runs are in `contract/`; one by Flower's simulation is here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

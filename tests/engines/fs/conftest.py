@@ -1,7 +1,5 @@
 """FederatedScope with the plugin: in this process, and in processes of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ process, and the client that joins again by itself. What a run does, and what be
 those who die, are late or lie, is in `contract/`.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -5,8 +5,6 @@ Its own pickles are a start. A run that nobody asked to keep any keeps one, and 
 which program to go on.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

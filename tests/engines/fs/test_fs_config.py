@@ -3,8 +3,6 @@
 Tests of engines/fs/registration.py.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

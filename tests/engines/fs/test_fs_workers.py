@@ -1,7 +1,5 @@
 """The server and client workers in FederatedScope (FS): its handlers and its queue."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 

@@ -3,8 +3,6 @@
 Tests of engines/fs/install.py and of engines/fs/loader.py, which is what FS imports.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a user of FederatedScope (FS) tries first, with the real checkout."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """FederatedScope's messages on any protobuf, each case in a process of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

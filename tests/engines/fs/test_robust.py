@@ -1,7 +1,5 @@
 """FederatedScope's (FS's) robust aggregation rules in place of FedAvg's mean."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from standalone import merged

@@ -5,8 +5,6 @@ follows the last round. So a run on each of these ways is compared with the embe
 engine. That all else is the same is shown once, in `contract/test_whole_runs.py`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """FederatedScope's (FS's) own main.py with the plugin enabled: mistakes are told."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Federations by folder, with settings of a small run."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 

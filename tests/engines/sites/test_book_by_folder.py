@@ -1,7 +1,5 @@
 """A run by folder that begins a book: kills end nothing, and forgetting finds it."""
 
-from __future__ import annotations
-
 import pytest
 from folder_world import Deaths
 

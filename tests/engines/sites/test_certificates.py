@@ -1,7 +1,5 @@
 """``ggeur certificates``: folders that work, for their owners alone."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 from contextlib import closing

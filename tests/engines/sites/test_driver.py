@@ -1,7 +1,5 @@
 """The driver: one request after the other, each answer once, deadlines."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

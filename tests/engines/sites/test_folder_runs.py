@@ -4,8 +4,6 @@ That a run by folder gives the numbers of the embedded engine is tested with all
 in `tests/engines/contract/`; here what a folder alone has to do.
 """
 
-from __future__ import annotations
-
 import shutil
 import threading
 

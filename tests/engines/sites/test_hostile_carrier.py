@@ -3,8 +3,6 @@
 docs/privacy.md says what a carrier sees.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,8 +1,6 @@
 """A client of FederatedScope's streams that loses its server: it comes back, with
 pauses, and not for ever. A place that is taken is tried again, a refusal is not."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 

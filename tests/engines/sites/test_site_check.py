@@ -4,8 +4,6 @@ The site is a folder with a file, as ``ggeur certificates`` makes it. The server
 transport's.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """docs/sites.md to the letter: folders as machines, and processes or turns as sites."""
 
-from __future__ import annotations
-
 import io
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Words while a run goes on, and the file that says how it stands."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -3,8 +3,6 @@
 That they end as if nothing had happened: `tests/engines/test_same_bits.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

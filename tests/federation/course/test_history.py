@@ -1,7 +1,5 @@
 """What a history keeps of a run: records, results, the model they are of."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A field that does not hold what it should is refused by sender and field."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

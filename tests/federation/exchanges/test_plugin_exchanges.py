@@ -1,7 +1,5 @@
 """An exchange of a plugin: asked, answered, recorded, kept, and told of."""
 
-from __future__ import annotations
-
 import pytest
 from carrier import carrier, late, lost
 from exchange_plugin import MODULE, NAME, NAMED, write_plugin

@@ -3,8 +3,6 @@
 No answer is longer than the server would read.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -5,8 +5,6 @@ Nothing here imports the package. A federation is `rows` [n, D], `labels`, `clie
 scores [C]; a class without rows has -inf.
 """
 
-from __future__ import annotations
-
 import closed_form_oracle as plain
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Messages survive being cut into frames; other frames are refused by field."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import tracemalloc

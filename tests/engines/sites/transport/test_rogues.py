@@ -1,7 +1,5 @@
 """Peers that break the rules lose their stream; nobody else notices."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import socket

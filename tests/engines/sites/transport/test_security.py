@@ -3,8 +3,6 @@
 Tests of transport/probe.py, too: a handshake that fails is told with the reason.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

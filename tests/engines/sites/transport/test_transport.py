@@ -3,8 +3,6 @@
 Tests of transport/streams.py.
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import subprocess

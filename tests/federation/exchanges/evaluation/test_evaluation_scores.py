@@ -3,8 +3,6 @@
 Tests of exchanges/evaluation/probabilities.py, too: calibration error, log-loss, Brier.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ and trained on as raw ones. What a run in the space leaves, the model on raw emb
 must give the same logits.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Tests of compressed statistics, too.
 """
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """When training counts as diverged, and what is said then."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """`fit_group` against `fit`: exact steps, steps of fixed shapes, fused kernels."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 
