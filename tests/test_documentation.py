@@ -51,7 +51,7 @@ BEFORE = {
     "from federatedscope_ggeur import Results\n"
     "from pathlib import Path\n"
     "file = Path('exp/my_run/results.json')\n"
-    "other_results = Results.from_json(file.read_text())\n",
+    "other_results = Results.from_json(file.read_text())\n"
 }
 
 

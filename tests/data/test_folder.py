@@ -173,10 +173,7 @@ def test_corrupt_file_is_refused(tmp_path, damage):
     [
         (["a.npz", "b/train.npz", "b/test.npz"], r"'a', 'b'.* have different layouts"),
         (["a.npz", "train.npz", "test.npz"], r"'a', 'test', 'train'.* different lay"),
-        (
-            ["train.npz", "test.npz", "b/train.npz", "b/test.npz"],
-            "'train', 'b'",
-        ),
+        (["train.npz", "test.npz", "b/train.npz", "b/test.npz"], "'train', 'b'"),
         (["train.npz"], r"no test\.npz"),
         (["test.npz"], r"no train\.npz"),
         (["a/train.npz", "a/test.npz", "b/test.npz"], r"b: there is no train\.npz"),

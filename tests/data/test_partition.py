@@ -276,10 +276,7 @@ def test_another_domain_changes_nothing_for_the_first():
         ),
         ({"splitter": "lda", "args": {"alpha": 0.1}}, r"splitter_args.*\[\{'alpha'"),
         ({"splitter": "lda", "args": [{"alpha": 1}, {}]}, r"splitter_args"),
-        (
-            {"splitter": "lda", "args": [{"min_per_class": -1}]},
-            "class must be a whole",
-        ),
+        ({"splitter": "lda", "args": [{"min_per_class": -1}]}, "class must be a whole"),
         ({"splitter": "lda", "args": [{"min_per_class": 1}]}, r"alpha must be given"),
         ({"splitter": "iid", "args": [{"alpha": 1}]}, r"splitter_args.*no arguments"),
         ({"splitter": "domain", "args": [{"fraction": 1.1}]}, r"args.*at most 1"),

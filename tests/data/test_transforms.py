@@ -6,11 +6,7 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes
 from federatedscope_ggeur.data import transform_rows
-from federatedscope_ggeur.engines.run import (
-    load_data_set,
-    load_federated_data,
-    run,
-)
+from federatedscope_ggeur.engines.run import load_data_set, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
 from federatedscope_ggeur.federation.course.membership import Agreement
 from federatedscope_ggeur.federation.wire.handshake import Handshake

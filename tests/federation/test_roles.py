@@ -5,12 +5,7 @@ Tests of federation/memory.py, federation/server.py and federation/settings.py.
 
 import pytest
 import torch
-from by_bytes import (
-    CLASSES,
-    Federation,
-    make_client_data,
-    make_rows,
-)
+from by_bytes import CLASSES, Federation, make_client_data, make_rows
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings

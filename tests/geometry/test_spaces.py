@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from solving import stats
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    SPACES,
-    GeometricShape,
-    Space,
-    Totals,
-)
+from federatedscope_ggeur.geometry import SPACES, GeometricShape, Space, Totals
 
 CLASSES = 3
 

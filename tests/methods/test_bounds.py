@@ -7,11 +7,7 @@ import torch
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.forecast import forecast, set_up
-from federatedscope_ggeur.engines.run import (
-    Run,
-    load_federated_data,
-    run,
-)
+from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.reporting import Results, numbers, results_table

@@ -57,10 +57,7 @@ WRONG = [
     ({"eval_params": lambda self, c: c.weights[:-1]}, f"eval_params .*{WEIGHTS}"),
     ({"figures": lambda self, s: {"a": torch.ones(3)}}, "figures .* dict of numbers"),
     ({"local": lambda self, c: None}, "local .* must return LocalHooks"),
-    (
-        {"local": lambda self, c: LocalHooks(start=c.weights[:-1])},
-        "local .* a start",
-    ),
+    ({"local": lambda self, c: LocalHooks(start=c.weights[:-1])}, "local .* a start"),
     ({"local": local(transform=lambda x, y: x[:, :-1])}, r"transform .*\(16, 323\)"),
     ({"local": local(loss_term=lambda m, b: b.logits.sum(1))}, "loss_term .*mean over"),
     ({"local": local(objective=lambda m, x, y: 3.0)}, "objective .*returned a float"),

@@ -6,13 +6,7 @@ import pytest
 import torch
 from by_bytes import Federation, few_of_a_class, make_client_data
 from by_numpy import means_of_rounds, sgd_by_batch
-from federations import (
-    FEW_WORLDS,
-    check,
-    federate,
-    federate_tiny,
-    refuse_first_upload,
-)
+from federations import FEW_WORLDS, check, federate, federate_tiny, refuse_first_upload
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.methods import FedFA

@@ -9,13 +9,7 @@ import pytest
 import torch
 from by_bytes import CLASSES, Federation, few_of_a_class, make_client_data, make_rows
 from by_numpy import gradient, log_softmax, means_of_rounds, rows, sgd_by_batch
-from federations import (
-    FEW_WORLDS,
-    MODELS,
-    check,
-    federate_tiny,
-    refuse_first_upload,
-)
+from federations import FEW_WORLDS, MODELS, check, federate_tiny, refuse_first_upload
 
 from federatedscope_ggeur.methods import FedGen
 from federatedscope_ggeur.models import build_model

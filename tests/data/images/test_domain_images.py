@@ -16,11 +16,7 @@ from image_miniatures import (
     write_released_office_home,
 )
 
-from federatedscope_ggeur.data import (
-    load_data,
-    partition,
-    validation_share,
-)
+from federatedscope_ggeur.data import load_data, partition, validation_share
 from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.published import (
     OFFICE_HOME_CLASSES,
@@ -337,11 +333,7 @@ def test_a_domain_may_lack_a_class_but_not_one_of_the_ten(tmp_path, caplog):
     [
         ("", "", r"real_test\.txt: .* missing, but"),
         ("pic_003", "pic_001", r"7 image\(s\) are in both real_train\.txt and real_te"),
-        (
-            "pic_003",
-            "pic_9",
-            r"names 7 image\(s\) that .*carrier/pic_9\.jpg'",
-        ),
+        ("pic_003", "pic_9", r"names 7 image\(s\) that .*carrier/pic_9\.jpg'"),
         (" 307", " 12", "class 'tent' has the number 12 here, but 307 in another"),
         (" 307", "", r"'real/tent/pic_003\.jpg' has not the form '<domain>/<class>"),
         (None, "", r"names no images\. Restore"),

@@ -109,12 +109,7 @@ def test_classes_that_the_domain_lacks_do_not_count():
 @pytest.mark.parametrize(
     ("splitter", "args", "clients", "message"),
     [
-        (
-            "classes",
-            {"per_client": 2},
-            7,
-            r"7 client\(s\) and 10 classes: .* 7 x 2 ",
-        ),
+        ("classes", {"per_client": 2}, 7, r"7 client\(s\) and 10 classes: .* 7 x 2 "),
         ("classes", {"per_client": 11}, 4, "11 is more than the number of classes"),
         ("classes", {"per_client": 2}, 30, "into 6 parts .* class 0 has only 5 row"),
         ("natural", {}, 1, r"'d' has no user for each row.*'users'"),

@@ -295,10 +295,7 @@ WAITING = [
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the stand-in counts waits")
 @pytest.mark.parametrize(
     ("name", "augment", "settings"),
-    [
-        ("", "none", {}),
-        *(pytest.param(*case, marks=SLOW) for case in WAITING),
-    ],
+    [("", "none", {}), *(pytest.param(*case, marks=SLOW) for case in WAITING)],
 )
 def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
     """More mini-batches need no more copies that wait, and read no numbers."""

@@ -10,9 +10,7 @@ from carrier import after_round_0, carrier, garbage, late, lost
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.coordinator import Plan
-from federatedscope_ggeur.federation.exchanges.training.exchange import (
-    TrainingExchange,
-)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingExchange
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.methods import FedMix, Local
 
