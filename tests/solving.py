@@ -68,3 +68,8 @@ def singular(offset):
     dead = np.hstack([ROWS, np.zeros((30, 1))]) + offset
     alone = stats(ROWS[:3], np.arange(3), 3)
     return FEW, alone, *(stats(rows, LABELS, 3) for rows in (tripled, dead))
+
+
+#: Data that other libraries are compared on.
+OTHERS_ROWS, OTHERS_LABELS = oracle.make_data(np.random.default_rng(11), 300, 5, 4)
+OTHERS = stats(OTHERS_ROWS, OTHERS_LABELS, 4)

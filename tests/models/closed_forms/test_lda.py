@@ -1,10 +1,23 @@
-"""LDA: the plain oracle, without any scatter, what is refused."""
+"""LDA: the plain oracle, scikit-learn's, without any scatter, what is refused."""
 
 import closed_form_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from solving import FEW, LABELS, ROWS, check_linear, refuse, singular, stats
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from solving import (
+    FEW,
+    LABELS,
+    OTHERS,
+    OTHERS_LABELS,
+    OTHERS_ROWS,
+    ROWS,
+    check_linear,
+    refuse,
+    singular,
+    stats,
+    weights_of,
+)
 
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import to_vector
@@ -18,6 +31,18 @@ def test_equals_the_oracle(data, rho, priors):
     check_linear(data, form, oracle.lda(*data, rho, priors == "counts"))
     report = form.solve(stats(*data, 5)).report
     assert (report["shrinkage"], report["shrinkage_rule"]) == (rho, "set")
+
+
+def test_equals_scikit_learns():
+    other = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3)
+    other.fit(OTHERS_ROWS, OTHERS_LABELS)
+    # There the common covariance is divided by N, here by N - C.
+    n, log_priors = len(OTHERS_ROWS), np.log(other.priors_)
+    scale = (n - 4) / n
+    bias = scale * (other.intercept_ - log_priors) + log_priors
+    found = weights_of(LinearDiscriminant(shrinkage=0.3).solve(OTHERS).model)
+    oracle.assert_close(found[0], oracle.centred(scale * other.coef_))
+    oracle.assert_close(found[1], oracle.centred(bias))
 
 
 class TestWithoutScatter:

@@ -1,11 +1,22 @@
-"""Ridge regression: the plain oracle, what is refused."""
+"""Ridge regression: the plain oracle, scikit-learn's, what is refused."""
 
 import closed_form_oracle as oracle
 import numpy as np
 import pytest
 import torch
 from closed_form_federations import components_of
-from solving import ENOUGH, FEW, check_linear, refuse, stats, weights_of
+from sklearn.linear_model import Ridge
+from solving import (
+    ENOUGH,
+    FEW,
+    OTHERS,
+    OTHERS_LABELS,
+    OTHERS_ROWS,
+    check_linear,
+    refuse,
+    stats,
+    weights_of,
+)
 
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms.base import Seen
@@ -23,6 +34,15 @@ def test_equals_the_oracle(data, strength):
     form = RidgeRegression(strength=strength)
     check_linear(data, form, oracle.relative_ridge(*data, strength))
     assert form.solve(ENOUGH).report["strength"] == strength
+
+
+def test_strength_equals_scikit_learns():
+    size = OTHERS_ROWS.var(axis=0).sum() * len(OTHERS_ROWS) / OTHERS_ROWS.shape[1]
+    other = Ridge(alpha=0.5 * size, solver="cholesky")
+    other.fit(OTHERS_ROWS, np.eye(4)[OTHERS_LABELS])
+    found = weights_of(RidgeRegression(strength=0.5).solve(OTHERS).model)
+    oracle.assert_close(found[0], oracle.centred(other.coef_))
+    oracle.assert_close(found[1], oracle.centred(other.intercept_))
 
 
 def test_without_any_scatter_the_largest_class_wins():
