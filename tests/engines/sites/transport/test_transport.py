@@ -25,6 +25,7 @@ from federatedscope_ggeur.engines.sites.transport import (
     open_link,
     settings,
 )
+from federatedscope_ggeur.engines.sites.transport.streams import Allowance
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 
 pytest.importorskip("grpc", reason="the transport needs grpcio")
@@ -142,6 +143,17 @@ def test_unread_messages_of_a_client_wait_outside(make_hub, joined):
     # Each one read lets another in, until the end of the stream arrives.
     assert taken == list(range(len(taken)))
     assert 1 <= len(taken) < 100
+
+
+def test_who_waits_for_a_reader_goes_on_when_the_stream_is_over():
+    unread = Allowance(1)
+    unread.take(100)
+    waiting = threading.Thread(target=unread.take, args=(100,), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    unread.lift()
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
 
 
 def test_a_proxy_is_used_only_if_asked_for(hub, joined, join, monkeypatch):
