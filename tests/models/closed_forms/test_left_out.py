@@ -100,7 +100,7 @@ FORMS.update(
 def close(found, wanted, strength=None):
     """Up to a term that all classes share, within 1e-8 of the largest difference, or as
     far as float64 goes with so small a strength."""
-    bound = max(1e-8, 1e-13 / (strength or 1))
+    bound = max(1e-8, 1e-12 / (strength or 1))
     seen = np.isfinite(wanted)
     assert (np.isfinite(found) == seen).all()
     if seen.any():
