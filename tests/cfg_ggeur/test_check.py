@@ -272,7 +272,7 @@ def test_it_falls_as_half_a_cosine():
 # Settings of heads, statistics and calibration that cannot go together.
 
 
-LDA, NCM = ["ggeur.closed_form", "lda"], ["ggeur.closed_form", "ncm"]
+LDA = ["ggeur.closed_form", "lda"]
 START = ["ggeur.init", "closed_form"]
 STATISTICS, GEOMETRY = "ggeur.statistics", ["ggeur.geometry", "pooled"]
 CCVR, BEST = ["ggeur.calibrate", "ccvr"], ["ggeur.keep", "best"]
@@ -297,7 +297,7 @@ NO_MEANS = "statistics: must be class or summed or compressed with"
         ([*LDA, *START, *BEST, *CCVR], "keep"),
         (
             [*START, *BEST, "ggeur.base_method", "local"],
-            "keep: must be trained .*local",
+            "keep: must be trained with .*local",
         ),
         ([*LDA, "ggeur.confidences", True, "ggeur.temperature", "none"], "confidences"),
         ([*PERSONAL, "ggeur.closed_form", "ridge"], "personal.head"),
@@ -308,12 +308,22 @@ NO_MEANS = "statistics: must be class or summed or compressed with"
         ([STATISTICS, "summed"], "statistics: summed needs one of"),
         ([STATISTICS, "means"], "statistics: means needs one of"),
         ([STATISTICS, "compressed"], "compressed needs one of .*geometry: pooled"),
-        ([*LDA, *START, STATISTICS, "summed"], "must be class with ggeur.steps"),
-        ([*LDA, STATISTICS, "means"], f"{NO_MEANS} ggeur.closed_form: lda, .* scatter"),
-        ([*NCM, *START, *GEOMETRY, STATISTICS, "means"], f"{NO_MEANS} ggeur.geometry"),
+        (
+            [*LDA, *START, STATISTICS, "summed"],
+            "statistics: must be class with ggeur.steps",
+        ),
+        (
+            [*LDA, STATISTICS, "means"],
+            f"{NO_MEANS} ggeur.closed_form: lda, which needs the scatter "
+            "within classes",
+        ),
+        (
+            ["ggeur.closed_form", "ncm", *START, STATISTICS, "means", *GEOMETRY],
+            f"{NO_MEANS} ggeur.geometry: pooled",
+        ),
         (
             [*GEOMETRY, STATISTICS, "summed", *CCVR],
-            "must be class with .*calibrate: cc",
+            "statistics: must be class with ggeur.calibrate: ccvr",
         ),
         ([*SHARE, "ggeur.steps", "[]"], "must be 1 in a run without an augmented set"),
         ([*SHARE, *LDA], "must be 1 in a run without"),

@@ -29,10 +29,15 @@ def test_settings_of_single_clients_need_federatedscope(capsys):
     assert "--engine federatedscope" in error
 
 
-WRONG = ("--log-level loud", "--quiet --log-level info", "seed 1 --log-level", "--loud")
-
-
-@pytest.mark.parametrize("words", WRONG)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--log-level loud",
+        "--quiet --log-level info",
+        "seed 1 --log-level",
+        "seed 1 --loud",
+    ],
+)
 def test_wrong_options_are_wrong_usage_wherever_they_stand(capsys, words):
     with pytest.raises(SystemExit) as caught:
         main(["--cfg", "ggeur_quickstart.yaml", *words.split()])

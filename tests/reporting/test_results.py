@@ -193,7 +193,10 @@ def test_no_rows_give_no_predictions(predicting):
     ("features", "message"),
     [
         (np.zeros(3), r"'features' must have the shape \[n, D\]"),
-        (np.zeros((2, 4)), r"shape \[n, 3\], like the run's .*; got \[2, 4\]"),
+        (
+            np.zeros((2, 4)),
+            r"have shape \[n, 3\], like the run's embeddings; got \[2, 4\]",
+        ),
         ([["a", "b", "c"]], "must hold real numbers"),
         ([[1, 2, 3], [1, 2]], "must be an array"),
         (None, "must have the shape"),

@@ -8,13 +8,16 @@ which program to go on.
 import os
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 from kept_rounds import checkpoint_rounds
 from standalone import outcome
 
 from federatedscope_ggeur.engines import run as checkpoints
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import Round0
 
 ROUNDS = ("federate.total_round_num", 4)
@@ -116,6 +119,21 @@ def test_a_run_that_was_over_goes_on_to_its_end(engines, tmp_path, more):
     for part in ("accuracy", "head_sha256", "calibrated_by"):
         assert results["final"][part] == wanted["final"][part]
     assert (wanted["final"]["calibrated_by"] == "validation") == (more is TEMPERATURE)
+
+
+@pytest.mark.slow
+def test_a_malicious_pickle_runs_nothing(engines, tmp_path):
+    """FS itself would unpickle it. All other files: test_checkpoint.py."""
+
+    class Payload:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "executed",))
+
+    path = tmp_path / "malicious"
+    torch.save({"cur_round": 1, "model": Payload()}, path)
+    with pytest.raises(ConfigError, match=r"federate\.restore_from"):
+        engines["standalone"]("federate.restore_from", path)
+    assert not (tmp_path / "executed").exists()
 
 
 def test_the_command_goes_on_from_the_last_checkpoint_alone(monkeypatch):

@@ -270,8 +270,6 @@ def test_smooth_noise_is_smooth_and_fills_the_range():
 
 
 # Whole runs beside virtual images: what is recorded, sent and noted.
-#
-# What the methods do is said by test_fedpg.py and test_vhl.py.
 
 
 TINY = [

@@ -65,11 +65,11 @@ def test_what_is_said_to_go_with_them_goes(config):
         ([*LDA, f"{OWN}trust", "file"], "privacy.secure_sums_signing_key"),
         (
             [*LDA, *CONFIRM],
-            "privacy.secure_sums_confirm: must be False without federate",
+            "privacy.secure_sums_confirm: must be False without federate.mode",
         ),
         (
             [*LDA, *CONFIRM, *SIGNED],
-            "privacy.secure_sums_confirm: must be False with a",
+            "privacy.secure_sums_confirm: must be False with a file",
         ),
     ],
     ids=str,

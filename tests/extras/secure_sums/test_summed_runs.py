@@ -120,9 +120,16 @@ def test_a_class_that_is_kept_back_goes_down_with_nobody(config):
         if kind == "prepare":
             sent = Prototypes.from_bytes(parts[1], going.engine.server.schema)
             assert not set(sent.labels.tolist()) & set(kept)
-    head = run(config(*SUMS, *skewed, "ggeur.closed_form", "ncm"))
-    summed = len(head.round0.sums.classes) - len(head.round0.sums.kept_back)
-    assert head.closed_form.details["left_out"] == 12 - summed
+    # LDA tells no class mean unless a shape is sent beside it.
+    for settings, leaves_out in (
+        (LDA, False),
+        (["ggeur.closed_form", "ncm"], True),
+        ([*LDA, *START, *GGEUR], True),
+    ):
+        head = run(config(*SUMS, *skewed, *settings))
+        sums = head.round0.sums
+        left_out = 12 - len(sums.classes) + leaves_out * len(sums.kept_back)
+        assert head.closed_form.details["left_out"] == left_out
 
 
 def test_where_one_client_owns_nearly_everything_nothing_goes_down(config):

@@ -55,7 +55,10 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
     ("pairs", "problem"),
     [
         (["ggeur.text.prior", 4], "text.prior: must be 0 .*auto and lda and mixture"),
-        (["ggeur.closed_form", "ridge", *ENSEMBLE], "text.ensemble: must be 0 .*ridge"),
+        (
+            ["ggeur.closed_form", "ridge", *ENSEMBLE],
+            "text.ensemble: must be 0 with ggeur.closed_form: ridge",
+        ),
         ([*START, *ENSEMBLE], "one head, not from two"),
         ([*LDA, "ggeur.text.regulariser", 1], "is for training"),
         ([*LDA, *HALF], "is for training"),
@@ -63,7 +66,10 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
         ([*HALF, *LOCAL], "its own head"),
         ([*START, "ggeur.keep", "best", *HALF], "must be 1 with ggeur.keep: best"),
         (["ggeur.text.templates", ["no such"]], "neither one of"),
-        ([*ROWS, *ZERO_SHOT, "data.transform", ["sqrt_l2"]], "sqrt_l2 .*text features"),
+        (
+            [*ROWS, *ZERO_SHOT, "data.transform", ["sqrt_l2"]],
+            "data.transform: sqrt_l2 .*text features",
+        ),
         ([*TEXT, *LDA], "closed_form: must be none with ggeur.text.m"),
         ([*TEXT, "ggeur.calibrate", "ccvr"], "calibrate: must be none"),
         ([*TEXT, "ggeur.mlp_hidden_dim", 3], "mlp_hidden_dim: must be 0"),

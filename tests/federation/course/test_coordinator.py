@@ -98,9 +98,11 @@ class TestRefusedAnswers:
     def test_the_default_quorum_ends_the_run(self):
         carried = after_round_0()
         carried.faults["train", 1, 2] = garbage
-        with pytest.raises(GGEURError, match=r"3 of 4 .* client 2: ") as caught:
+        message = r"round 1, train: 3 of 4 .*quorum.* client 2: .*field 'header"
+        with pytest.raises(GGEURError, match=message) as caught:
             carried.rounds(1)
         assert isinstance(caught.value.__cause__, MessageError)
+        assert len(carried.dismissed) == 1
 
     def test_refused_statistics_stay_out(self):
         carried = carrier(quorum=3)
