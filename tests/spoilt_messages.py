@@ -11,26 +11,15 @@ from safetensors.torch import load, save
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, wire
+from federatedscope_ggeur.federation.exchanges import personal
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     InitBroadcast,
     PrepareReply,
     Prototypes,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    ConfidenceQuery,
-    Confidences,
-    HitCounts,
-    LeaveOneOut,
-    LogLosses,
-    LossQuery,
-)
+from federatedscope_ggeur.federation.exchanges.closed_form import choice
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
-from federatedscope_ggeur.federation.exchanges.personal import (
-    PersonalLosses,
-    PersonalQuery,
-    PersonalScore,
-)
 from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast, TotalsUpload
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.messages import (
@@ -78,21 +67,21 @@ VALID = {
         TotalsUpload(3, Totals(7, ONES[0], 2.5, torch.tensor([1, 0.5, 1, 0]).double())),
         SpaceBroadcast(Space("standard", ONES[0])),
         Geometry({c: GeometricShape(values, vectors) for c, values, vectors in SHAPES}),
-        LeaveOneOut(COMPONENTS),
+        choice.LeaveOneOut(COMPONENTS),
         Prototypes(torch.tensor([2, 0]), torch.ones(2, DIM)),
         PrepareReply(3, 5.0, {"a": torch.ones(2)}),
         InitBroadcast({"a": torch.ones(2)}),
         Broadcast(1, torch.ones(PARAMS), {"c": torch.ones(2)}),
         ClientUpdate(3, 1, torch.ones(PARAMS), 4, {"c": torch.ones(2)}),
         ScoreReport(3, 1, {"val": Score(2, 5, 0.5)}),
-        HitCounts(3, 6, torch.tensor([5, 0]), 2, 5),
-        LossQuery((1, 3), (tuple(map(float, range(1, 26))),) * 2),
-        LogLosses(3, 5, torch.arange(100).view(4, 25)),
-        ConfidenceQuery(1, 2.0),
-        Confidences(3, torch.arange(65)),
-        PersonalQuery(0.3, False, 2.0, 2),
-        PersonalLosses(3, 5, torch.arange(36).view(9, 4)),
-        PersonalScore(3, 4, 5, 0.5),
+        choice.HitCounts(3, 6, torch.tensor([5, 0]), 2, 5),
+        choice.LossQuery((1, 3), (tuple(map(float, range(1, 26))),) * 2),
+        choice.LogLosses(3, 5, torch.arange(100).view(4, 25)),
+        choice.ConfidenceQuery(1, 2.0),
+        choice.Confidences(3, torch.arange(65)),
+        personal.PersonalQuery(0.3, False, 2.0, 2),
+        personal.PersonalLosses(3, 5, torch.arange(36).view(9, 4)),
+        personal.PersonalScore(3, 4, 5, 0.5),
     )
 }
 #: Those of extras, each in a file of its own.

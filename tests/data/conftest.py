@@ -5,20 +5,12 @@ from pathlib import Path
 import pytest
 from pictures import write_images
 
-from federatedscope_ggeur.data import (
-    ENCODERS,
-    IMAGE_READERS,
-    READERS,
-    SPLITTERS,
-    EncoderSettings,
-    EncodingSettings,
-    ExtractionSettings,
-)
+from federatedscope_ggeur import data
 
 
 @pytest.fixture(autouse=True)
 def _unregistered_afterwards(monkeypatch):
-    for registry in (ENCODERS, IMAGE_READERS, READERS, SPLITTERS):
+    for registry in (data.ENCODERS, data.IMAGE_READERS, data.READERS, data.SPLITTERS):
         monkeypatch.setattr(registry, "_parts", dict(registry))
 
 
@@ -28,10 +20,10 @@ def tree(tmp_path) -> Path:
 
 
 @pytest.fixture
-def settings(tmp_path) -> EncodingSettings:
-    return EncodingSettings(
-        EncoderSettings("pixels", image_size=4),
-        ExtractionSettings(batch_size=4, num_workers=0, num_threads=1),
+def settings(tmp_path) -> data.EncodingSettings:
+    return data.EncodingSettings(
+        data.EncoderSettings("pixels", image_size=4),
+        data.ExtractionSettings(batch_size=4, num_workers=0, num_threads=1),
         device="cpu",
         cache=str(tmp_path / "cache"),
     )

@@ -9,17 +9,7 @@ import torch
 from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
 from federatedscope_ggeur.data import ClientData, Embeddings
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.federation.advice import (
-    better_threshold,
-    descent_step,
-    fewest_batches,
-    gpu_note,
-    lacking_domains,
-    rate_note,
-    step2_note,
-    withheld_note,
-)
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, advice
 from federatedscope_ggeur.federation.holdings import (
     Holdings,
     Withheld,
@@ -46,36 +36,36 @@ class TestWithheld:
         ],
     )
     def test_a_note_where_much_is_withheld(self, counts, threshold, large):
-        assert bool(withheld_note(np.array(counts), threshold)) == large
+        assert bool(advice.withheld_note(np.array(counts), threshold)) == large
 
     @pytest.mark.parametrize(
         ("counts", "lower"),
         [(FEW_PAIRS, 4), ([[1, 1]], 1), ([[2, 1], [90, 0], [3, 90]], 3)],
     )
     def test_it_names_the_highest_threshold_that_would_do(self, counts, lower):
-        assert better_threshold(np.array(counts), 5) == lower
+        assert advice.better_threshold(np.array(counts), 5) == lower
 
     def test_a_domain_that_lacks_much_is_named(self):
         """Half of one domain's classes are withheld: 4% of all rows."""
         counts = np.array([[90, 90, 90, 90], [14, 14, 3, 3], [0, 0, 0, 0]])
         domains = ["art", "sketch", "unseen"]
-        assert withheld_note(counts, 5) == ""
-        note = withheld_note(counts, 5, domains)
+        assert advice.withheld_note(counts, 5) == ""
+        note = advice.withheld_note(counts, 5, domains)
         assert "sketch (17.6% of its rows, all of 2 of its 4 classes)" in note
         assert "art (" not in note
         assert "unseen" not in note
-        assert lacking_domains(counts, 3, domains) == []
-        assert better_threshold(counts, 5, domains) == 3
+        assert advice.lacking_domains(counts, 3, domains) == []
+        assert advice.better_threshold(counts, 5, domains) == 3
 
     def test_it_says_how_much_and_what_would_change_it(self):
-        note = withheld_note(np.array(FEW_PAIRS), 5)
+        note = advice.withheld_note(np.array(FEW_PAIRS), 5)
         for said in (
             "5 withholds 3 of 4 (client, class) pairs (75%)",
             "12 of 132 rows (9.09%), all rows of 1 class among them",
             "min_samples 4, where",
         ):
             assert said in note
-        assert "single rows" in withheld_note(np.array([[1, 1]]), 5)
+        assert "single rows" in advice.withheld_note(np.array([[1, 1]]), 5)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +80,7 @@ class TestWithheld:
     ],
 )
 def test_step_2_needs_other_sources(sources, prototypes, pooled, said):
-    note = step2_note(sources, prototypes, pooled)
+    note = advice.step2_note(sources, prototypes, pooled)
     assert said in note if said else note == ""
 
 
@@ -104,14 +94,14 @@ class TestRate:
         [({}, 0.4), ({"momentum": 0.9}, 4.0), ({"dampening": 0.5}, 0.2)],
     )
     def test_momentum_adds_steps_up(self, options, step):
-        found = descent_step(sgd(0.1, **options).optimizer, 4.0)
+        found = advice.descent_step(sgd(0.1, **options).optimizer, 4.0)
         assert found == pytest.approx(step)
 
     def test_so_few_steps_cannot_tell_even_the_clearest_classes_apart(self):
         # All of E|x|^2 tells the classes apart: ten times what is reckoned with.
         classes, lr = 20, 0.01
         x, weight = torch.eye(classes), torch.zeros(classes, classes)
-        batches = math.floor(fewest_batches(lr, classes) * 0.1)
+        batches = math.floor(advice.fewest_batches(lr, classes) * 0.1)
         for _ in range(batches):
             p = (x @ weight.T).softmax(dim=1)
             weight -= lr * (p - x).T @ x / classes
@@ -135,7 +125,7 @@ class TestRate:
     def test_a_note_where_the_rate_cannot_fit(
         self, settings, square_norm, classes, batches, said
     ):
-        note = rate_note(settings, square_norm, classes, batches)
+        note = advice.rate_note(settings, square_norm, classes, batches)
         assert said in note if said else note == ""
         if said:
             assert "about 1 would fit" in note
@@ -143,20 +133,24 @@ class TestRate:
     def test_no_note_on_steps_that_are_bounded_otherwise(self):
         adam = TrainingSettings(OptimizerSettings("Adam", 1e-9))
         clipped = TrainingSettings(OptimizerSettings("SGD", 100.0), grad_clip=1.0)
-        assert rate_note(adam, 10.0, 10, 10) == rate_note(clipped, 10.0, 10, 10) == ""
+        assert (
+            advice.rate_note(adam, 10.0, 10, 10)
+            == advice.rate_note(clipped, 10.0, 10, 10)
+            == ""
+        )
 
 
 def test_a_gpu_that_is_slower_is_told_with_both_times():
-    few = gpu_note([9] * 4, 20, 1e5, batched=True, share=1.0)
+    few = advice.gpu_note([9] * 4, 20, 1e5, batched=True, share=1.0)
     assert "use_gpu" in few
     assert few.count(" s") >= 2
     paper = {"flops": 4.0 * 64 * 512 * 100, "rounds": 100, "share": 1.0}
-    assert gpu_note([31_250] * 10, batched=True, **paper) == ""
-    assert gpu_note([31_250] * 10, batched=False, **paper) == ""
+    assert advice.gpu_note([31_250] * 10, batched=True, **paper) == ""
+    assert advice.gpu_note([31_250] * 10, batched=False, **paper) == ""
     small = {"flops": 4.0 * 16 * 512 * 7, "rounds": 50, "share": 1.0}
-    assert gpu_note([4000] * 4, batched=True, **small) == ""
-    assert gpu_note([4000] * 4, batched=False, **small)
-    assert gpu_note([], batched=True, **small) == ""
+    assert advice.gpu_note([4000] * 4, batched=True, **small) == ""
+    assert advice.gpu_note([4000] * 4, batched=False, **small)
+    assert advice.gpu_note([], batched=True, **small) == ""
 
 
 # Who holds what: what is withheld, and the sizes of augmented sets beforehand.

@@ -10,6 +10,7 @@ from carrier import _changed, carrier
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from federatedscope_ggeur import reporting
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
@@ -29,12 +30,6 @@ from federatedscope_ggeur.federation.screening import (
 )
 from federatedscope_ggeur.federation.wire.schema import Declared
 from federatedscope_ggeur.geometry import Statistics
-from federatedscope_ggeur.reporting import (
-    Results,
-    Screening,
-    results_table,
-    screening_lines,
-)
 
 
 def upload(k, scale=1.0, shift=0.0) -> StatisticsUpload:
@@ -246,9 +241,9 @@ def test_what_warn_finds_is_in_the_results_and_below_the_table(far_client, tmp_p
     assert "the mean of its class" in found.problem
     assert (found.round, found.rounds, found.refused) == (0, 1, False)
     assert results.screening.blind_to == []
-    lines = results_table(results).splitlines()
+    lines = reporting.results_table(results).splitlines()
     assert f"screening: client 3 (round 0): {found.problem}" in lines
-    assert Results.from_json(results.to_json()).screening == results.screening
+    assert reporting.Results.from_json(results.to_json()).screening == results.screening
 
 
 @pytest.mark.parametrize("by", [6, 0])
@@ -263,7 +258,7 @@ def test_what_is_found_in_several_rounds_is_said_once(far_client):
     results = run(far_client("ggeur.steps", []))
     (found,) = results.screening.findings
     assert (found.client, found.about, found.round, found.rounds) == (3, "update", 1, 2)
-    (line,) = screening_lines(results.screening)
+    (line,) = reporting.screening_lines(results.screening)
     assert line == f"screening: client 3 (round 1, and 1 later): {found.problem}"
 
 
@@ -271,15 +266,15 @@ def test_who_is_put_out_is_said_too(far_client):
     results = run(far_client("ggeur.screen", "refuse", "ggeur.quorum", 2))
     (found,) = results.screening.findings
     assert (found.client, found.about, found.refused) == (3, "statistics", True)
-    assert "; it was barred" in results_table(results)
+    assert "; it was barred" in reporting.results_table(results)
 
 
 @pytest.mark.parametrize("is_far", [False, True])
 def test_nothing_is_said_where_nothing_is_found_or_sought(config, request, is_far):
     load = request.getfixturevalue("far_client") if is_far else config
     results = run(load("ggeur.screen", "off" if is_far else "warn"))
-    assert results.screening == Screening()
-    assert "screening" not in results_table(results)
+    assert results.screening == reporting.Screening()
+    assert "screening" not in reporting.results_table(results)
 
 
 def test_a_run_that_goes_on_has_what_was_found_before(far_client, tmp_path):

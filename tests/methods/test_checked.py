@@ -6,32 +6,23 @@ Every case is a run: the checks stand where the package calls the hooks.
 import pytest
 import torch
 
+from federatedscope_ggeur import methods
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import PluginError
-from federatedscope_ggeur.methods import (
-    AUGMENTATIONS,
-    METHODS,
-    LocalHooks,
-    Method,
-    TensorSpec,
-    register_augmentation,
-    register_method,
-    weighted_mean,
-)
 
 SHORT = ["federate.total_round_num", 2]
 
 
 @pytest.fixture(autouse=True)
 def _unregistered_afterwards(monkeypatch):
-    for registry in (METHODS, AUGMENTATIONS):
+    for registry in (methods.METHODS, methods.AUGMENTATIONS):
         monkeypatch.setattr(registry, "_parts", dict(registry))
 
 
-def own(**hooks) -> type[Method]:
+def own(**hooks) -> type[methods.Method]:
     """A method of this file, which is no part of the package, with these hooks."""
-    return type("Own", (Method,), {"__module__": __name__, **hooks})
+    return type("Own", (methods.Method,), {"__module__": __name__, **hooks})
 
 
 def run_of(quickstart, key="ggeur.base_method"):
@@ -39,10 +30,10 @@ def run_of(quickstart, key="ggeur.base_method"):
 
 
 def local(**hooks):
-    return lambda self, context: LocalHooks(**hooks)
+    return lambda self, context: methods.LocalHooks(**hooks)
 
 
-DECLARED = {"upload_shapes": lambda self, model: {"n": TensorSpec((4,))}}
+DECLARED = {"upload_shapes": lambda self, model: {"n": methods.TensorSpec((4,))}}
 WEIGHTS = r"must return weights of shape \(3250,\) and dtype torch\.float32"
 #: Hooks that give something else than they must, and what is said of it.
 WRONG = [
@@ -57,7 +48,10 @@ WRONG = [
     ({"eval_params": lambda self, c: c.weights[:-1]}, f"eval_params .*{WEIGHTS}"),
     ({"figures": lambda self, s: {"a": torch.ones(3)}}, "figures .* dict of numbers"),
     ({"local": lambda self, c: None}, "local .* must return LocalHooks"),
-    ({"local": lambda self, c: LocalHooks(start=c.weights[:-1])}, "local .* a start"),
+    (
+        {"local": lambda self, c: methods.LocalHooks(start=c.weights[:-1])},
+        "local .* a start",
+    ),
     ({"local": local(transform=lambda x, y: x[:, :-1])}, r"transform .*\(16, 323\)"),
     ({"local": local(loss_term=lambda m, b: b.logits.sum(1))}, "loss_term .*mean over"),
     ({"local": local(objective=lambda m, x, y: 3.0)}, "objective .*returned a float"),
@@ -70,7 +64,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("hooks", "said"), WRONG, ids=[said for _, said in WRONG])
 def test_what_cannot_be_used_is_named(hooks, said, quickstart):
-    register_method("own")(own(**hooks))
+    methods.register_method("own")(own(**hooks))
     with pytest.raises(PluginError) as caught:
         run_of(quickstart)
     caught.match(said)
@@ -79,14 +73,14 @@ def test_what_cannot_be_used_is_named(hooks, said, quickstart):
 
 
 def test_an_augmentation_is_checked_too(quickstart):
-    register_augmentation("own")(own(local=lambda self, context: None))
+    methods.register_augmentation("own")(own(local=lambda self, context: None))
     with pytest.raises(PluginError, match="must return LocalHooks"):
         run_of(quickstart, "ggeur.augmentation")
 
 
 def test_what_a_base_of_its_own_defines_is_checked(quickstart):
     base = own(step=lambda self, p, u, s, c: p)
-    register_method("own")(type("Sub", (base,), {"__module__": __name__}))
+    methods.register_method("own")(type("Sub", (base,), {"__module__": __name__}))
     with pytest.raises(PluginError, match="step of the method 'own'"):
         run_of(quickstart)
 
@@ -96,7 +90,7 @@ def test_checks_change_no_number(quickstart):
     def finish(outcome):
         return {"n": torch.ones(4)}, {"last": outcome.weights.clone()}
 
-    register_method("own")(
+    methods.register_method("own")(
         own(
             **DECLARED,
             local=local(
@@ -104,7 +98,7 @@ def test_checks_change_no_number(quickstart):
                 add_correction=lambda params, gradient: None,
                 finish=finish,
             ),
-            step=lambda self, p, u, s, c: (weighted_mean(p, u), s),
+            step=lambda self, p, u, s, c: (methods.weighted_mean(p, u), s),
             scored_params=lambda self, params, state: params,
         )
     )

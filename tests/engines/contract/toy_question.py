@@ -14,13 +14,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from federatedscope_ggeur import register_exchange
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges import (
-    ClientSide,
-    Exchange,
-    RequestKind,
-    refusal,
-)
+from federatedscope_ggeur.federation import exchanges, wire
 from federatedscope_ggeur.settings import Key
 from federatedscope_ggeur.settings.key import rule_of
 
@@ -91,7 +85,7 @@ def _act(place: str, who: int, number: int) -> None:
             act(file)
 
 
-class Answering(ClientSide):
+class Answering(exchanges.ClientSide):
     """A client, which remembers what it was told."""
 
     def __init__(self, client, rows):
@@ -121,10 +115,12 @@ class Answering(ClientSide):
 
 def validate(exchange, request, answer):
     if answer.own not in (0, exchange.own(answer.client)):
-        raise refusal(answer.client, "own", f"this is not its number: {answer.own}")
+        raise exchanges.refusal(
+            answer.client, "own", f"this is not its number: {answer.own}"
+        )
 
 
-TELL = RequestKind(
+TELL = exchanges.RequestKind(
     name="toy_tell",
     message="toy_told",
     deadline="round0",
@@ -132,7 +128,7 @@ TELL = RequestKind(
     respond=lambda side, note: side.hear(note),
     shared_parts=True,
 )
-ASK = RequestKind(
+ASK = exchanges.RequestKind(
     name="toy_ask",
     message="toy_asked",
     deadline="round0",
@@ -144,7 +140,7 @@ ASK = RequestKind(
     optional_parts=True,
 )
 #: Asked of those alone that are to be late: nobody else is under its short deadline.
-LATE = RequestKind(
+LATE = exchanges.RequestKind(
     name="toy_late",
     message="toy_late_asked",
     deadline="evaluate",
@@ -156,7 +152,7 @@ LATE = RequestKind(
 
 
 @register_exchange("toy_question")
-class ToyQuestion(Exchange):
+class ToyQuestion(exchanges.Exchange):
     KINDS = (TELL, ASK, LATE)
     CLIENT = Answering
     REVEALS = "nothing of its rows"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from standalone import assert_same, merged, set_up
 
+from federatedscope_ggeur import models
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import evaluate
@@ -16,12 +17,6 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
-from federatedscope_ggeur.models import (
-    ModelSettings,
-    build_model,
-    load_vector,
-    to_vector,
-)
 
 
 def workers() -> tuple[type, type]:
@@ -144,7 +139,7 @@ def test_the_model_s_sizes_are_those_of_the_data(get, hidden):
     data, cfg = get("ggeur.mlp_hidden_dim", hidden, "model.dropout", 0.3)
     model = cfg.model
     assert (model.hidden, model.out_channels, model.input_shape) == (hidden, 12, (16,))
-    expected = build_model(16, 12, ModelSettings(hidden, 0.3))
+    expected = models.build_model(16, 12, models.ModelSettings(hidden, 0.3))
     for number in (0, 1):  # the server's first split has no rows
         made = get_model(model, data[number])
         assert repr(made) == repr(expected)
@@ -215,14 +210,14 @@ def trainer(fs):
 def test_train_is_the_round_that_every_engine_trains(trainer, config):
     here = Run(config("ggeur.steps", [], "ggeur.mlp_hidden_dim", 4)).engine
     params = here.server.params
-    load_vector(trainer.model, params)
+    models.load_vector(trainer.model, params)
     client = here.clients[2]
     here.side(2, AugmentationClient).prepare(None, None)
     for number in (1, 2):
         rows, weights, results = trainer.train()
         sent = Broadcast(number, params)
         params = here.side(2, TrainingClient).train(sent).params
-        assert torch.equal(to_vector(trainer.model), params)
+        assert torch.equal(models.to_vector(trainer.model), params)
         assert rows == len(client.features)
         assert results == {}
         assert weights.keys() == trainer.model.state_dict().keys()
@@ -245,7 +240,7 @@ def test_evaluate_gives_fs_s_metrics_of_the_model(fs, split):
     trainer = fs.set_up("ggeur.mlp_hidden_dim", 4, *validated).runner.client[2].trainer
     found = trainer.evaluate(split)
     rows = getattr(trainer.data.held, split)
-    params = to_vector(trainer.model)
+    params = models.to_vector(trainer.model)
     score = evaluate(trainer.model, params, rows.features, rows.labels)
     assert score.total > 0
     assert found == pytest.approx(score.metrics(split))

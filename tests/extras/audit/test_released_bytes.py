@@ -17,20 +17,13 @@ from scipy.stats import beta, norm
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.extras.differential_privacy import noisy_release
 from federatedscope_ggeur.extras.differential_privacy.exchange import (
     NoisyReleaseExchange,
 )
 from federatedscope_ggeur.extras.differential_privacy.noise import (
     NoiseSettings,
     Releaser,
-)
-from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
-    GRID_BITS,
-    MOMENTS,
-    RELEASE_STAGES,
-    SPREAD,
-    epsilon_of,
-    mu_of,
 )
 from federatedscope_ggeur.extras.differential_privacy.shares import NoisyShares
 from federatedscope_ggeur.extras.differential_privacy.uploads import ReleaseVector
@@ -39,7 +32,7 @@ from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 
 EPSILON, DELTA, CLIENTS, ROWS, DIM = 4.0, 1e-5, 3, 4, 3
 #: Half of the noise: the epsilon whose mu is twice that of EPSILON.
-HALF_NOISE = epsilon_of(2 * mu_of(EPSILON, DELTA), DELTA)
+HALF_NOISE = noisy_release.epsilon_of(2 * noisy_release.mu_of(EPSILON, DELTA), DELTA)
 MODES = {
     "distributed": ["ggeur.privacy.secure_sums", "statistics"],
     "client": ["ggeur.privacy.dp.noise", "client"],
@@ -101,7 +94,7 @@ class Releases:
 def seen_by(mode, noisy, sent, told, colluders):
     """What the observer has of each stage, less all that it knows but the canary."""
     found = {}
-    for stage in RELEASE_STAGES:
+    for stage in noisy_release.RELEASE_STAGES:
         if mode == "client":
             data = sent[f"release_{stage}"][1]
             found[stage] = ReleaseVector.from_bytes(data, None, "client 1").values
@@ -114,10 +107,10 @@ def seen_by(mode, noisy, sent, told, colluders):
             found[stage] = total
         else:
             known = {
-                MOMENTS: [noisy.counts, torch.full((DIM,), torch.nan)],
-                SPREAD: [noisy.sums.flatten()],
+                noisy_release.MOMENTS: [noisy.counts, torch.full((DIM,), torch.nan)],
+                noisy_release.SPREAD: [noisy.sums.flatten()],
             }
-            found[stage] = torch.cat(known[stage]) * 2**GRID_BITS
+            found[stage] = torch.cat(known[stage]) * 2**noisy_release.GRID_BITS
     return {stage: one.double().numpy() for stage, one in found.items()}
 
 
@@ -129,7 +122,7 @@ def log_ratio(mode, claimed, release, colluders):
     honest = {"client": who[:1], "server": who}.get(mode, who[: CLIENTS - colluders])
     adding = len(honest) if mode == "distributed" else 1
     seen = seen_by(mode, noisy, sent, told, colluders)
-    for stage in RELEASE_STAGES:
+    for stage in noisy_release.RELEASE_STAGES:
         without, there = (
             sum(exact(claimed, stage, rows_with(canary), k, centre) for k in honest)
             for canary in (False, True)
@@ -143,7 +136,7 @@ def log_ratio(mode, claimed, release, colluders):
 
 def exact(plan, stage, data, number, centre):
     rows = data.clients[number - 1].train
-    if stage == MOMENTS:
+    if stage == noisy_release.MOMENTS:
         return plan.moments(rows.features, rows.labels)
     return plan.spread(rows.features, rows.labels, centre)
 
@@ -160,7 +153,9 @@ def epsilons_found(mode, cfg, claimed, runs, colluders=(1,)):
             taken[int(canary)] += found
     most = beta.ppf(0.975, taken[0] + 1, runs - taken[0])
     least = beta.ppf(0.025, taken[1], runs - taken[1] + 1)
-    return [epsilon_of(mu, DELTA) for mu in norm.isf(most) - norm.isf(least)]
+    return [
+        noisy_release.epsilon_of(mu, DELTA) for mu in norm.isf(most) - norm.isf(least)
+    ]
 
 
 def settings_of(config, mode, epsilon=EPSILON):

@@ -11,11 +11,7 @@ from torch import nn
 
 from federatedscope_ggeur import downloads
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.networks.base import (
-    Network,
-    image_shape,
-    register_network,
-)
+from federatedscope_ggeur.extras.networks import base
 from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.extras.networks.keys import NETWORKS
 from federatedscope_ggeur.models import (
@@ -147,11 +143,11 @@ def test_convnet5_is_federatedscopes(federatedscope):
 
 def test_the_shape_of_a_row():
     for dim, channels, side in ((64, 1, 8), (192, 3, 8), (3, 3, 1), (324, 1, 18)):
-        found = image_shape(dim)
+        found = base.image_shape(dim)
         assert (found.channels, found.side, found.dim) == (channels, side, dim)
     for dim in (2, 65, 2048):
         with pytest.raises(ConfigError, match="no square images"):
-            image_shape(dim)
+            base.image_shape(dim)
 
 
 @pytest.mark.parametrize(
@@ -182,9 +178,9 @@ def test_a_library_that_is_missing_is_named(monkeypatch, name, package):
 
 
 def test_a_network_of_ones_own():
-    @register_network("tiny_of_a_test", meaning="a line", source="a test")
+    @base.register_network("tiny_of_a_test", meaning="a line", source="a test")
     def tiny(image, num_classes, settings, dropout):
-        return Network(
+        return base.Network(
             nn.Sequential(nn.Flatten(), nn.Linear(image.dim, num_classes)),
             width=image.dim,
             classifier="1",

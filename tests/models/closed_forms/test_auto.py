@@ -7,16 +7,7 @@ import torch
 from closed_form_federations import components_of, make_federation, scored
 from solving import SHAPES, stats
 
-from federatedscope_ggeur.models import (
-    CLOSED_FORMS,
-    LinearHead,
-    MixtureHead,
-    ModelSettings,
-    build_closed_form,
-    build_model,
-    load_vector,
-    to_vector,
-)
+from federatedscope_ggeur import models
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
 
@@ -41,10 +32,10 @@ def test_candidates_are_all_kinds_with_their_open_strengths():
     assert list(found) == order
     sections = {
         name: {k.name: k.default for k in form.SETTINGS}
-        for name, form in CLOSED_FORMS.items()
+        for name, form in models.CLOSED_FORMS.items()
     }
     sections["lda"]["shrinkage"] = 0.2
-    chosen = by_kind(build_closed_form("auto", sections))
+    chosen = by_kind(models.build_closed_form("auto", sections))
     assert (chosen["lda"], chosen["mixture"]) == ([0.2], list(SHRINKAGES))
 
 
@@ -73,7 +64,7 @@ def test_the_mixture_is_of_domains_or_else_of_clients(domains, clients, groups):
     found = {kind.components for kind in kinds if kind.name == "mixture"}
     assert found == ({groups} if groups else set())
     if len(set(domains)) > 1:
-        asked = CLOSED_FORMS["mixture"](components="client")
+        asked = models.CLOSED_FORMS["mixture"](components="client")
         kinds = Automatic(mixture=asked).for_components(parts).kinds()
         assert {kind.grain for kind in kinds} == {"class", "client"}
 
@@ -82,9 +73,11 @@ def test_a_start_of_training_is_linear():
     start = Automatic().as_start()
     assert "mixture" not in by_kind(start)
     solved = start.candidates()[0].solve(stats(*DATA[:2], CLASSES))
-    assert isinstance(solved.model, LinearHead)
-    built = build_model(6, CLASSES, ModelSettings(closed_form="auto", starts=True))
-    assert isinstance(built, LinearHead)
+    assert isinstance(solved.model, models.LinearHead)
+    built = models.build_model(
+        6, CLASSES, models.ModelSettings(closed_form="auto", starts=True)
+    )
+    assert isinstance(built, models.LinearHead)
 
 
 @pytest.mark.parametrize("number", [0, 3, 14, 30, 45])
@@ -98,9 +91,9 @@ def test_a_candidate_is_the_head_of_its_kind(number):
     points = torch.from_numpy(rows).float()
     torch.testing.assert_close(solved.model(points), own.model(points))
     assert solved.report["closed_form"] == candidate.choice.name
-    assert isinstance(solved.model, MixtureHead)
-    built = build_model(6, CLASSES, ModelSettings(closed_form="auto"))
-    load_vector(built, to_vector(solved.model))
+    assert isinstance(solved.model, models.MixtureHead)
+    built = models.build_model(6, CLASSES, models.ModelSettings(closed_form="auto"))
+    models.load_vector(built, models.to_vector(solved.model))
     assert torch.equal(built(points), solved.model(points))
 
 
@@ -135,7 +128,7 @@ def test_compressed_statistics_take_no_small_strength_and_are_not_standardized()
 
 
 def test_a_target_that_is_set_is_the_only_one():
-    form = Automatic(lda=CLOSED_FORMS["lda"](standardize=True))
+    form = Automatic(lda=models.CLOSED_FORMS["lda"](standardize=True))
     assert list(by_kind(form)) == ["lda z", "mixture", "mixture z"]
 
 
@@ -143,7 +136,7 @@ def test_without_rows_left_out_it_is_lda():
     rows, labels, clients = DATA
     parts = components_of(rows, labels, clients, CLASSES)
     statistics = stats(rows, labels, CLASSES)
-    lda = CLOSED_FORMS["lda"]().untuned()
+    lda = models.CLOSED_FORMS["lda"]().untuned()
     assert lda.shrinkage == 0.3
     wanted = lda.solve(statistics).model.classifier.weight
     for form in (Automatic(), Automatic().untuned()):

@@ -19,6 +19,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     DecodedParts,
 )
+from federatedscope_ggeur.federation.exchanges.closed_form import exchange
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     Choice,
     HitCounts,
@@ -30,21 +31,10 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     cost_of_withheld,
     end_or_train,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
-    LEAVE_ONE_OUT,
-    ClosedFormClient,
-    ClosedFormExchange,
-    HeadSolver,
-)
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
-from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.models.closed_forms import (
-    Components,
-    ScoredRows,
-    left_out_hits,
-)
+from federatedscope_ggeur.models import CLOSED_FORMS, closed_forms
 from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
 
 
@@ -53,7 +43,7 @@ def stats_of(seed):
 
 
 def components_of(carried):
-    return carried.coordinator.find(ClosedFormExchange).solver.components()
+    return carried.coordinator.find(exchange.ClosedFormExchange).solver.components()
 
 
 def hits_by_hand(carried, form):
@@ -66,8 +56,8 @@ def hits_by_hand(carried, form):
         inside = (counts >= client.settings.min_samples)[client.labels]
         domain = parts.domain_names.index(client.domain)
         x, y = client.features[inside], client.labels[inside]
-        held = ScoredRows(x, y, k, domain, inside[inside])
-        hits, rows = hits + left_out_hits(scorer, held), rows + len(held)
+        held = closed_forms.ScoredRows(x, y, k, domain, inside[inside])
+        hits, rows = hits + closed_forms.left_out_hits(scorer, held), rows + len(held)
     return hits.tolist(), rows
 
 
@@ -150,11 +140,11 @@ def test_a_client_answers_for_one_set_of_components():
     carried.round0()
     handler, parts = carried.handlers[1], components_of(carried)
     asked = LeaveOneOut(parts.merged("class")).to_bytes()
-    again = handler.answer(LEAVE_ONE_OUT, (asked,))
-    assert again == handler.answer(LEAVE_ONE_OUT, (asked,))
+    again = handler.answer(exchange.LEAVE_ONE_OUT, (asked,))
+    assert again == handler.answer(exchange.LEAVE_ONE_OUT, (asked,))
     other = LeaveOneOut(replace(parts.merged("class"), scatter=2 * parts.scatter))
     with pytest.raises(MessageError, match="asked for before, with other components"):
-        handler.answer(LEAVE_ONE_OUT, (other.to_bytes(),))
+        handler.answer(exchange.LEAVE_ONE_OUT, (other.to_bytes(),))
 
 
 def test_a_domain_that_is_not_the_clients_is_refused():
@@ -162,7 +152,7 @@ def test_a_domain_that_is_not_the_clients_is_refused():
     carried.round0()
     parts = components_of(carried)
     foreign = replace(parts.merged("class"), domain_names=("elsewhere",))
-    fresh = ClosedFormClient(carried.federation.clients[2], {})
+    fresh = exchange.ClosedFormClient(carried.federation.clients[2], {})
     with pytest.raises(MessageError, match="'domain 2' is missing in"):
         fresh.hit_counts(LeaveOneOut(foreign))
 
@@ -223,7 +213,10 @@ class TestLosses:
     """Three finalists of `auto`; each has three temperatures, or four rows of nats."""
 
     form = CLOSED_FORMS["auto"]().for_components(
-        replace(Components.of_classes(stats_of(1)), clients=torch.arange(CLASSES) % 2)
+        replace(
+            closed_forms.Components.of_classes(stats_of(1)),
+            clients=torch.arange(CLASSES) % 2,
+        )
     )
     by = ((0.5, 1.0, 2.0),) * 4
 
@@ -295,7 +288,7 @@ class TestLosses:
 
 @pytest.mark.parametrize("compares", [True, False])
 def test_components_are_kept_only_where_something_is_chosen(compares):
-    solver = HeadSolver(CLOSED_FORMS["mixture"](), compares, "ab", seed=0)
+    solver = exchange.HeadSolver(CLOSED_FORMS["mixture"](), compares, "ab", seed=0)
     assert solver.components() is None
     form = StatisticsForm("class", exact=True)
     for number, domain in enumerate("aba", 1):
