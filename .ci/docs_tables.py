@@ -134,7 +134,7 @@ def _own_settings(part) -> str:
     prefix = "" if section == "data.splitter_args" else f"{section}."
     found = []
     for key in part.SETTINGS:
-        default = "" if key.default is None else f" {_plain(key.default)}"
+        default = "" if key.in_config is None else f" {_plain(key.in_config)}"
         found.append(f"`{prefix}{key.name}`{default}")
     return ", ".join(found)
 
@@ -152,8 +152,8 @@ def settings(part: type[Method] | type[ClosedForm]) -> str:
     if len(part.SETTINGS) > _MOST:
         return f"`{section}.*`: `ggeur keys {part.name}`"
     for key in part.SETTINGS:
-        has_default = key.default is not None
-        default = f" {_shown(key.read(key.default))}" if has_default else ""
+        has_default = key.in_config is not None
+        default = f" {_shown(key.default)}" if has_default else ""
         found.append(f"`{section}.{key.name}`{default}")
         section = ""
     others = [o for o in getattr(part, "READS", ()) if CLOSED_FORMS[o].SETTINGS]

@@ -323,8 +323,8 @@ def keys_page() -> str:
 
 
 def _described(section, key, about="") -> tuple[str, str, str]:
-    is_whole = isinstance(key.default, float) and key.default.is_integer()
-    default = int(key.default) if is_whole else key.default
+    shown = key.in_config
+    default = int(shown) if isinstance(shown, float) and shown.is_integer() else shown
     shown = "" if default in (None, "") else f"`{default}`"
     name = key.name.rpartition(".")[2]
     return f"`{section}.{name}`", shown, about + key.meaning

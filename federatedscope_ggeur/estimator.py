@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.keys import get_key
+from federatedscope_ggeur.cfg_ggeur.keys import get_key, read
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.data import (
@@ -38,6 +38,8 @@ from federatedscope_ggeur.errors import (
     shown,
 )
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.federation.exchanges.closed_form.keys import ClosedFormKeys
+from federatedscope_ggeur.federation.exchanges.statistics.keys import StatisticsKeys
 from federatedscope_ggeur.files import path_below, read_regular, write_atomically
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
@@ -206,7 +208,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         try:
             self.results_ = run(cfg, data)
         except StatisticsError:
-            if cfg.ggeur.closed_form == "none" or _sent_classes(cfg, data).any():
+            form = read(cfg.ggeur, ClosedFormKeys).closed_form
+            if form == "none" or _sent_classes(cfg, data).any():
                 raise
             raise StatisticsError(_nothing_sent(cfg)) from None
         self._warn(cfg, data)
@@ -468,7 +471,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         totals = demands_of(cfg).only_totals
         if self.results_.final.head != "closed_form" or totals:
             return
-        least = cfg.ggeur.privacy.min_samples
+        least = read(cfg.ggeur, StatisticsKeys).min_samples
         sent = _sent_classes(cfg, data)
         unknown = self.classes_[~sent[self._places]]
         if len(unknown):
@@ -551,15 +554,16 @@ def _of_method(method: str, several_domains: bool) -> dict[str, Any]:
 def _sent_classes(cfg, data: FederatedData) -> np.ndarray:
     """Whether any client has enough rows to send statistics: bool array [C]."""
     counts = class_counts(data.clients, data.num_classes)
-    return (counts >= cfg.ggeur.privacy.min_samples).any(axis=0)
+    least = read(cfg.ggeur, StatisticsKeys).min_samples
+    return (counts >= least).any(axis=0)
 
 
 def _nothing_sent(cfg) -> Lines:
     """What a user can do if all clients have too few rows for statistics."""
-    least = cfg.ggeur.privacy.min_samples
+    least = read(cfg.ggeur, StatisticsKeys).min_samples
     return Lines(
         [
-            f"no client has {least:g} rows of any class, so no client may send "
+            f"no client has {least} rows of any class, so no client may send "
             "statistics and there is no one-shot head. Choose one:",
             "- FederatedClassifier(method='fedavg') trains a head on all rows, but "
             "updates of a client with few rows can reveal them",

@@ -36,9 +36,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     STATISTICS,
     StatisticsClient,
 )
-from federatedscope_ggeur.federation.exchanges.statistics.upload import (
-    StatisticsSettings,
-)
+from federatedscope_ggeur.federation.exchanges.statistics.keys import StatisticsKeys
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
     RoundSettings,
@@ -170,9 +168,11 @@ class Federation:
             unseen_client_num=unseen,
             ignore_weight=ignore_weight,
         ).with_own(
-            StatisticsSettings(),
+            StatisticsKeys(),
             SetSettings(augmentation, prototypes, weight, train_withheld),
-            RoundSettings(sample_client_num or len(data)),
+            RoundSettings(
+                sample_client_num=sample_client_num or len(data), batched="never"
+            ),
         )
         if closed_form is not None:
             settings = settings.with_own(ClosedFormSettings(closed_form))

@@ -14,7 +14,7 @@ from pictures import write_images
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys, section_of
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.data.encoders.base import ENCODER_KEYS
+from federatedscope_ggeur.data import EncoderSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 
@@ -51,7 +51,7 @@ ON_HEADS = ("fedfa", "fedgen", "fedmix")
 def in_use() -> dict[str, tuple[str, ...]]:
     """Every key of a part, and the settings by which the part is used."""
     found = {key: NETWORK for key in OURS if key.startswith("ggeur.network.")}
-    found.update({f"ggeur.{k.name}": IMAGES for k in ENCODER_KEYS})
+    found.update({f"ggeur.{k.name}": IMAGES for k in EncoderSettings.declared()})
     for name, part in METHODS.items():
         own = ("ggeur.base_method", name)
         if name == "fpl":

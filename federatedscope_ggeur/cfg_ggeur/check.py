@@ -12,11 +12,11 @@ from federatedscope_ggeur.federation.exchanges.base import (
 )
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import OTHER_MODELS, build_closed_form
-from federatedscope_ggeur.settings import NOT_SET, number_problem, problems_of
+from federatedscope_ggeur.settings import number_problem, problems_of
 
 from .demands import demands_of
 from .fs_keys import OPEN_SECTION, section_of, settings_in, switch_of, switches
-from .keys import get_key
+from .keys import AgreedKeys, RunKeys, get_key, read
 from .method_settings import part_settings, parts_in_use
 
 
@@ -64,10 +64,10 @@ def check_embedding_dim(cfg, dim: int) -> None:
     ConfigError
         The two differ.
     """
-    wanted = cfg.ggeur.embedding_dim
-    if wanted not in (NOT_SET, dim):
+    wanted = read(cfg.ggeur, RunKeys).embedding_dim
+    if wanted not in (None, dim):
         raise ConfigError(
-            f"ggeur.embedding_dim: is {wanted:g}, but the embeddings of data.type "
+            f"ggeur.embedding_dim: is {wanted}, but the embeddings of data.type "
             f"{cfg.data.type} have {dim} dimensions; set it to {dim} or remove "
             "the line"
         )
@@ -75,14 +75,13 @@ def check_embedding_dim(cfg, dim: int) -> None:
 
 def given_handshake(ggeur) -> dict[str, object]:
     """The facts about the data that settings state, by fields of a `Handshake`."""
-    found: dict[str, object] = {}
-    if ggeur.embedding_dim != NOT_SET:
-        found["dim"] = int(ggeur.embedding_dim)
-    if ggeur.agreed.class_names:
-        found["class_names"] = tuple(ggeur.agreed.class_names)
-    if ggeur.agreed.encoder:
-        found["encoder"] = ggeur.agreed.encoder
-    return found
+    agreed = read(ggeur, AgreedKeys)
+    said = {
+        "dim": read(ggeur, RunKeys).embedding_dim,
+        "class_names": agreed.class_names,
+        "encoder": agreed.encoder,
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
@@ -93,12 +92,15 @@ def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
     ConfigError
         The classes or the encoder differ.
     """
-    agreed = cfg.ggeur.agreed
-    held = (("class_names", list(class_names)), ("encoder", encoder))
-    for name, there in held:
-        if agreed[name] and agreed[name] != there:
+    agreed = read(cfg.ggeur, AgreedKeys)
+    held = (
+        ("class_names", list(agreed.class_names), list(class_names)),
+        ("encoder", agreed.encoder, encoder),
+    )
+    for name, wanted, there in held:
+        if wanted and wanted != there:
             raise ConfigError(
-                f"ggeur.agreed.{name}: is {shown(agreed[name], 300)}, but the data of "
+                f"ggeur.agreed.{name}: is {shown(wanted, 300)}, but the data of "
                 f"data.type {cfg.data.type} have {shown(there, 300)}; change one of "
                 "the two"
             )
@@ -121,7 +123,7 @@ def _setting_problems(cfg, part: type[Method]) -> Iterator[str]:
     """
     given = part_settings(cfg, part)
     for key in part.SETTINGS:
-        if key.default is None and key.name in given:
+        if key.in_config is None and key.name in given:
             value = given[key.name]
             problem = number_problem(value) or key.rule(value)
             if problem:

@@ -9,11 +9,20 @@ from federatedscope_ggeur.data import is_image_type, named_transform
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import (
+    AugmentationKeys,
+)
 from federatedscope_ggeur.federation.exchanges.base import allowed_exchanges
+from federatedscope_ggeur.federation.exchanges.calibration import CalibrationKeys
+from federatedscope_ggeur.federation.exchanges.closed_form.keys import ClosedFormKeys
+from federatedscope_ggeur.federation.exchanges.personal import PersonalKeys
+from federatedscope_ggeur.federation.exchanges.space import SpaceKeys
+from federatedscope_ggeur.federation.exchanges.statistics.keys import StatisticsKeys
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingKeys
 from federatedscope_ggeur.methods import METHODS
 
 from .fs_keys import FIXED, HONOURED
-from .keys import FS_FIELDS, all_keys, extra_keys, field_of, get_key
+from .keys import FS_FIELDS, RunKeys, all_keys, extra_keys, get_key, read
 
 _FS_DEFAULTS = {key.name: key.default for key in HONOURED + FIXED}
 
@@ -24,36 +33,45 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         field: default if setting(field) in wrong else value
         for field, value, default in _settings_in(cfg)
     }
-    chosen["transform"] = named_transform(listed_transforms(cfg))
-    load_extras({**chosen, **{k.name: chosen[field_of(k)] for k in extra_keys()}})
-    form = models.CLOSED_FORMS.get(chosen["closed_form"])
-    trains = form is None or chosen["init"] != "random"
-    base = METHODS.get(chosen["base_method"])
-    is_ggeur = chosen["augmentation"] == "ggeur"
+    chosen["transform"] = transform = named_transform(listed_transforms(cfg))
+    load_extras({**chosen, **{key.name: chosen[key.field] for key in extra_keys()}})
+    head, sets = ClosedFormKeys.of(chosen), AugmentationKeys.of(chosen)
+    form = models.CLOSED_FORMS.get(head.closed_form)
+    trains = form is None or head.init != "random"
+    base = METHODS.get(TrainingKeys.of(chosen).base_method)
+    is_ggeur = sets.augmentation == "ggeur"
     # Another model takes rows as they are: ggeur.space stays at its default.
     has_space = trains and not models.chosen_other(chosen)
-    allowed = allowed_exchanges(chosen["plugins"])
+    plugins = RunKeys.of(chosen).plugins
+    allowed = allowed_exchanges(plugins)
     stated = {k: v for part in allowed for k, v in part.states(chosen).items()}
     totals = stated.get("brings_totals", False)
     leaves_out = form is not None and form.asks and form.leaves_out() and not totals
     return Demands(
         rounds=chosen["total_rounds"] if trains else 0,
         federated=base is None or base.federated,
-        steps=tuple(chosen["steps"]) if trains and is_ggeur else (),
-        space=chosen["space"] if has_space else "raw",
+        steps=sets.steps if trains and is_ggeur else (),
+        space=SpaceKeys.of(chosen).space if has_space else "raw",
         closed_form=form is not None,
         uses_statistics=form is not None and form.asks,
         is_open=_is_open(cfg.ggeur) and not totals,
         compares_kinds=form is not None and form.by_losses,
         leaves_out=leaves_out,
-        is_cooled=chosen["temperature"] == "leave_one_out" and not totals,
-        tells_confidence=chosen["confidences"],
+        is_cooled=head.temperature == "leave_one_out" and not totals,
+        tells_confidence=head.confidences,
         keeps_best=keeps_best(cfg.ggeur),
-        personal=chosen["personal.head"] != "none",
-        calibrates=chosen["calibrate"] != "none",
+        personal=PersonalKeys.of(chosen).head != "none",
+        calibrates=CalibrationKeys.of(chosen).calibrate != "none",
         distributed=_is_distributed(cfg),
         reads_images=_reads_images(cfg),
-        plugins=tuple(chosen["plugins"]),
+        plugins=plugins,
+        min_samples=StatisticsKeys.of(chosen).min_samples,
+        pooled_geometry=sets.geometry == "pooled",
+        client_num=chosen["client_num"],
+        splits=tuple(chosen["splits"]),
+        batch_or_epoch=chosen["batch_or_epoch"],
+        best_by=chosen["best_by"],
+        transform=transform,
         chosen=chosen,
         **stated,
     )
@@ -70,8 +88,9 @@ def listed_transforms(cfg) -> list:
 def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
     """Yield field, value and default of each setting that lower packages know."""
     for key in all_keys():
-        value, usual = get_key(cfg.ggeur, key.name), key.usual
-        yield field_of(key), usual if value is key.default else key.read(value), usual
+        value = get_key(cfg.ggeur, key.name)
+        is_default = value is key.in_config
+        yield key.field, key.default if is_default else key.read(value), key.default
     for field, name in FS_FIELDS.items():
         yield field, get_key(cfg, name), _FS_DEFAULTS[name]
 
@@ -109,20 +128,22 @@ def closed_form_of(
     ConfigError
         The head's settings are wrong.
     """
-    if ggeur.closed_form == "none":
+    own = read(ggeur, ClosedFormKeys)
+    if own.closed_form == "none":
         return None
-    form = models.build_closed_form(ggeur.closed_form, ggeur)
-    form.compressed = ggeur.statistics == "compressed"
+    form = models.build_closed_form(own.closed_form, ggeur)
+    form.compressed = read(ggeur, StatisticsKeys).statistics == "compressed"
     if known is not None:
         form = form.knowing(known)
-    is_left = ggeur.init == "random" or keeps_best(ggeur)
+    is_left = own.init == "random" or keeps_best(ggeur)
     return form if is_left else form.as_start()
 
 
 def keeps_best(ggeur) -> bool:
     """Whether the run leaves the one-shot head, the trained one, or their mean."""
-    starts = ggeur.closed_form != "none" and ggeur.init == "closed_form"
-    return starts and ggeur.keep != "trained"
+    own = read(ggeur, ClosedFormKeys)
+    starts = own.closed_form != "none" and own.init == "closed_form"
+    return starts and own.keep != "trained"
 
 
 def _is_open(ggeur) -> bool:

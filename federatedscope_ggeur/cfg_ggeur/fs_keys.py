@@ -180,10 +180,10 @@ def fs_keys() -> list[FSKey]:
         *FIXED,
         *(FSKey(f"{name}.use", False, anything) for name in switches()),
         *(
-            FSKey(f"{part.SECTION}.{key.name}", key.default, key.rule)
+            FSKey(f"{part.SECTION}.{key.name}", key.in_config, key.rule)
             for part in _in_fs()
             for key in part.SETTINGS
-            if key.default is not None
+            if key.in_config is not None
         ),
     ]
 
@@ -193,7 +193,7 @@ def open_sections() -> set[str]:
     return {OPEN_SECTION, SCHEDULER_SECTION} | {
         part.SECTION
         for part in _in_fs()
-        if any(key.default is None for key in part.SETTINGS)
+        if any(key.in_config is None for key in part.SETTINGS)
     }
 
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
+from typing import Any, TypeVar
 
-from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
-from federatedscope_ggeur.data.encoders.base import ENCODER_KEYS
+from federatedscope_ggeur.data import (
+    ENCODERS,
+    IMAGE_READERS,
+    READERS,
+    SPLITTERS,
+    EncoderSettings,
+    EncodingSettings,
+    ExtractionSettings,
+)
 from federatedscope_ggeur.errors import ConfigError, name_settings
 from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
@@ -16,10 +24,10 @@ from federatedscope_ggeur.federation.screening import SCREENS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import (
-    NOT_SET,
     Key,
     Registry,
-    alike,
+    Section,
+    key,
     names,
     not_negative,
     not_negative_up_to,
@@ -31,92 +39,137 @@ from federatedscope_ggeur.settings import (
 
 from .fs_keys import section_of
 
-DISTRIBUTED_KEYS = (
-    *alike(
-        NOT_SET,
+S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True)
+class DistributedKeys(Section):
+    """The settings of distributed runs, beside those of the next three sections."""
+
+    quorum: int | None = key(
+        None,
+        "The run ends with an error if fewer clients than this join or are left; -1: "
+        "all clients are needed.",
         whole(1, not_set_allowed=True),
-        quorum="The run ends with an error if fewer clients than this join or are "
-        "left; -1: all clients are needed.",
-        client_number="Distributed, with distribute.data_idx -1: this client's number, "
-        "1, 2, ...; otherwise data_idx is the number.",
-    ),
-    Key(
-        "domain",
+    )
+    client_number: int | None = key(
+        None,
+        "Distributed, with distribute.data_idx -1: this client's number, 1, 2, ...; "
+        "otherwise data_idx is the number.",
+        whole(1, not_set_allowed=True),
+    )
+    domain: str = key(
         "",
         "Distributed, with distribute.data_idx -1: the domain of this client's data.",
         text,
-    ),
-    *alike(
-        600.0,
-        positive_up_to(1e9),
-        "deadline.",
-        join="Distributed: seconds that the server waits for clients to join, and "
-        "that a client waits for a server it cannot reach.",
-        round0="Distributed: seconds that the server waits for answers to one "
-        "request of round 0 or of calibration.",
-        train="Distributed: seconds that the server waits for the local training of "
-        "a round.",
-        evaluate="Distributed: seconds that the server waits for the clients' "
-        "evaluation of a round.",
-        silence="Distributed, client: after so many seconds without any word from the "
-        "server, the client gives up. A waiting server says so from time to time.",
-    ),
-    Key(
-        "deadline.return",
+    )
+    join_secret: str = key(
+        "",
+        "Distributed, server: file with the secret from which `ggeur certificates` "
+        "makes join tokens; every client must then have a token.",
+        text,
+    )
+    join_token: str = key(
+        "", "Distributed, client: file with the client's join token.", text
+    )
+    share_results: bool = key(
+        False,
+        "Distributed, server: send every client the accuracy of each domain at the "
+        "end. If a domain has one client, this is that client's accuracy.",
+        one_of(True, False),
+    )
+
+
+def _seconds(meaning: str) -> Any:
+    return key(600.0, f"Distributed{meaning}", positive_up_to(1e9))
+
+
+@dataclass(frozen=True)
+class DeadlineKeys(Section):
+    """How long the sides of a distributed run wait for each other, in seconds."""
+
+    PREFIX = "deadline."
+
+    join: float = _seconds(
+        ": seconds that the server waits for clients to join, and that a client waits "
+        "for a server it cannot reach."
+    )
+    round0: float = _seconds(
+        ": seconds that the server waits for answers to one request of round 0 or of "
+        "calibration."
+    )
+    train: float = _seconds(
+        ": seconds that the server waits for the local training of a round."
+    )
+    evaluate: float = _seconds(
+        ": seconds that the server waits for the clients' evaluation of a round."
+    )
+    silence: float = _seconds(
+        ", client: after so many seconds without any word from the server, the client "
+        "gives up. A waiting server says so from time to time."
+    )
+    returning: float = key(
         60.0,
         "Distributed: seconds that the server waits for a client whose connection "
         "broke, before ggeur.quorum decides. Waiting uses them up; ten seconds with a "
         "connection give one back. A client that ends by itself is not waited for.",
         not_negative_up_to(1e9),
-    ),
-    *alike(
+        name="return",
+    )
+
+
+@dataclass(frozen=True)
+class TLSKeys(Section):
+    """The PEM files of a process in a distributed run."""
+
+    PREFIX = "tls."
+
+    certificate: str = key(
         "",
+        "Distributed: PEM file with the certificate chain of this process. On the "
+        "server it switches TLS on.",
         text,
-        "tls.",
-        certificate="Distributed: PEM file with the certificate chain of this process. "
-        "On the server it switches TLS on.",
-        key="Distributed: PEM file with the private key of tls.certificate.",
-        authority="Distributed: PEM file with the certificates to trust. On a client "
-        "it switches TLS on. On the server it makes clients show certificates.",
-    ),
-    *alike(
+    )
+    private_key: str = key(
         "",
+        "Distributed: PEM file with the private key of tls.certificate.",
         text,
-        join_secret="Distributed, server: file with the secret from which `ggeur "
-        "certificates` makes join tokens; every client must then have a token.",
-        join_token="Distributed, client: file with the client's join token.",
-    ),
-    Key(
-        "share_results",
-        False,
-        "Distributed, server: send every client the accuracy of each domain at the "
-        "end. If a domain has one client, this is that client's accuracy.",
-        one_of(True, False),
-    ),
-    Key(
-        "agreed.class_names",
-        [],
+        name="key",
+    )
+    authority: str = key(
+        "",
+        "Distributed: PEM file with the certificates to trust. On a client it "
+        "switches TLS on. On the server it makes clients show certificates.",
+        text,
+    )
+
+
+@dataclass(frozen=True)
+class AgreedKeys(Section):
+    """What all sides of a federation have agreed on beforehand."""
+
+    PREFIX = "agreed."
+
+    class_names: tuple[str, ...] = key(
+        (),
         "Names that the classes must have, in the order of their numbers; []: the "
         "names in the data. A server without data refuses clients that differ.",
         names("class names"),
-    ),
-    Key(
-        "agreed.encoder",
+    )
+    encoder: str = key(
         "",
         "The encoder that must have made the embeddings, written as in encoder.txt or "
         "in the log of a run; empty: the encoder in the data. A server without data "
         "refuses clients that differ.",
         text,
-    ),
-    Key(
-        "agreed.release",
+    )
+    release: str = key(
         "",
         "The release of this package that `ggeur serve`, `join` and `check` require, "
         "written as `check` shows it. `ggeur certificates` writes it into all files; "
         "empty: any.",
         text,
-    ),
-)
+    )
 
 
 #: Registries of parts with settings, below `ggeur.<name>` or in a `SECTION`.
@@ -131,38 +184,25 @@ REGISTRIES: tuple[Registry, ...] = (
     *(one for extra in manifests().values() for one in extra.registries),
 )
 
-PLUGINS = Key(
-    "plugins",
-    [],
-    "Modules with your own parts (`register_method` and its siblings). They are "
-    "looked for beside the YAML file, then where Python finds modules.",
-    names("module names"),
-)
 
+@dataclass(frozen=True)
+class RunKeys(Section):
+    """The settings of a run as a whole. Lower packages have the others."""
 
-#: The default of ``ggeur.memory_limit``.
-MEMORY_LIMIT = 1e9
-
-#: Keys of the run as a whole. Lower packages and exchanges have the other keys.
-_RUN_KEYS = (
-    Key(
-        "embedding_dim",
-        NOT_SET,
+    embedding_dim: int | None = key(
+        None,
         "Dimensions that the embeddings must have; -1: any number.",
         whole(1, not_set_allowed=True),
-    ),
-    Key(
-        "screen",
+    )
+    screen: str = key(
         SCREENS[0],
         "How to treat a client that sends values very unlike those of the other "
         "clients (class means, spreads, updates, weights or rows, compared with the "
         "others' medians, with three or more clients): warn names the client in the "
         "log, refuse removes it from the run.",
         one_of(*SCREENS),
-    ),
-    *DISTRIBUTED_KEYS,
-    Key(
-        "checkpoint_every",
+    )
+    checkpoint_every: float | None = key(
         60.0,
         "Least number of seconds between two checkpoints in the run folder; -1: no "
         "checkpoints there. They are written after round 0, then at this interval, at "
@@ -170,31 +210,26 @@ _RUN_KEYS = (
         "If a method keeps a state on clients, FederatedScope's engines write one "
         "after every round.",
         positive_up_to(1e9, not_set_allowed=True),
-    ),
-    Key(
-        "workers",
-        0.0,
-        "Processes that train and score the clients of an embedded run. The results "
-        "are the same for any number. 0: one process in Python; in commands as many "
-        "as there are cores if that is faster.",
-        whole(0, maximum=1024),
-    ),
-    Key(
-        "num_threads",
-        1.0,
-        "Number of torch threads of each process.",
-        whole(1, maximum=1024),
-    ),
-    Key(
-        "memory_limit",
-        MEMORY_LIMIT,
+    )
+    num_threads: int = key(
+        1, "Number of torch threads of each process.", whole(1, maximum=1024)
+    )
+    memory_limit: float = key(
+        1e9,
         "Bytes of augmented sets that a process keeps in memory; the other sets are "
         "drawn again in each round. On a GPU the default stands for 60% of its free "
         "memory.",
         not_negative,
-    ),
-    PLUGINS,
-)
+    )
+    plugins: tuple[str, ...] = key(
+        (),
+        "Modules with your own parts (`register_method` and its siblings). They are "
+        "looked for beside the YAML file, then where Python finds modules.",
+        names("module names"),
+    )
+
+
+PLUGINS = RunKeys.by_field()["plugins"]
 
 
 #: Former keys of parts, each with advice on what to do now.
@@ -222,13 +257,20 @@ def extra_keys() -> Iterator[Key]:
     return chain.from_iterable(one.keys for one in manifests().values())
 
 
+def _declared(*sections: type[Section]) -> Iterator[Key]:
+    return chain.from_iterable(section.declared() for section in sections)
+
+
 #: The keys that lower packages and extras bring, by subject.
 _OF_ROOMS = (
     *(key for room in ORDER for key in EXCHANGES[room].KEYS),
-    *ENCODER_KEYS,
+    *_declared(EncoderSettings, EncodingSettings, ExtractionSettings),
     *extra_keys(),
 )
-_OWN = (*_OF_ROOMS, *_RUN_KEYS)
+_OWN = (
+    *_OF_ROOMS,
+    *_declared(RunKeys, DistributedKeys, DeadlineKeys, TLSKeys, AgreedKeys),
+)
 
 #: FederatedScope's keys, by the names that lower packages use.
 FS_FIELDS = {
@@ -253,15 +295,10 @@ FS_FIELDS = {
 }
 
 
-def field_of(key: Key) -> str:
-    """The name that lower packages use for a key of the plugin."""
-    return key.name.removeprefix("privacy.")
-
-
 # The key of each field that lower packages name in messages.
 name_settings(
     {
-        **{field_of(key): f"ggeur.{key.name}" for key in _OWN},
+        **{key.field: f"ggeur.{key.name}" for key in _OWN},
         **FS_FIELDS,
         "deadline": "ggeur.deadline.*",
         "transform": "data.transform",
@@ -320,9 +357,9 @@ def _in_section(part: type, name: str) -> tuple[Key, ...]:
 def extend_ggeur_cfg(cfg) -> None:
     """Add all missing `ggeur.*` keys to a yacs `CfgNode` or an FS `CN`."""
     add_key(cfg, "ggeur.use", False)
-    for key in all_keys():
-        add_key(cfg, f"ggeur.{key.name}", key.default)
-        name_settings({field_of(key): f"ggeur.{key.name}"})
+    for one in all_keys():
+        add_key(cfg, f"ggeur.{one.name}", one.in_config)
+        name_settings({one.field: f"ggeur.{one.name}"})
     for part in (*METHODS.present().values(), *AUGMENTATIONS.present().values()):
         for k in part.SETTINGS:
             name_settings({f"{part.name}.{k.name}": f"{section_of(part)}.{k.name}"})
@@ -350,6 +387,11 @@ def get_key(node, dotted: str):
     return node.value if hasattr(node, "description") else node
 
 
+def read(ggeur, section: type[S]) -> S:
+    """The settings that `section` declares, in the node ``ggeur`` of a config."""
+    return section.read(lambda key: key.read(get_key(ggeur, key.name)))
+
+
 def describe_keys(words: Sequence[str] = ()) -> str:
     """Text with the default and the meaning of every `ggeur.*` key.
 
@@ -368,12 +410,12 @@ def describe_keys(words: Sequence[str] = ()) -> str:
 def _entries() -> Iterator[list[str]]:
     """Yield the lines of each key."""
     yield ["ggeur.use = False", "    True switches the plugin on."]
-    for key in all_keys():
-        chosen = (one for one in REGISTRIES if one.field.endswith(key.name))
+    for each in all_keys():
+        chosen = (one for one in REGISTRIES if one.field.endswith(each.name))
         parts = chain.from_iterable(map(_parts_of, chosen))
         yield [
-            f"ggeur.{key.name} = {_shown(key.default)}",
-            f"    {key.meaning}",
+            f"ggeur.{each.name} = {_shown(each.in_config)}",
+            f"    {each.meaning}",
             *parts,
         ]
     # Parts that FederatedScope's own keys name.
@@ -381,10 +423,11 @@ def _entries() -> Iterator[list[str]]:
     yield [SPLITTERS.field, *_parts_of(SPLITTERS)]
     for part in chain.from_iterable(one.values() for one in REGISTRIES):
         if section := getattr(part, "SECTION", ""):
-            for key in part.SETTINGS:
-                default = "" if key.default is None else f" = {_shown(key.default)}"
-                meaning = f"    {part.name}: {key.meaning}"
-                yield [f"{section}.{key.name}{default}", meaning]
+            for each in part.SETTINGS:
+                usual = each.in_config
+                default = "" if usual is None else f" = {_shown(usual)}"
+                meaning = f"    {part.name}: {each.meaning}"
+                yield [f"{section}.{each.name}{default}", meaning]
 
 
 def _parts_of(registry: Registry) -> list[str]:

@@ -7,29 +7,31 @@ from collections.abc import Iterator
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import AugmentationKeys
 from federatedscope_ggeur.federation.exchanges.base import (
     due_exchanges,
     plugin_exchanges,
 )
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingKeys
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
-from federatedscope_ggeur.models import CLOSED_FORMS, OTHER_MODELS, chosen_other
+from federatedscope_ggeur.models import OTHER_MODELS, chosen_other
 
 from .demands import demands_of
 from .fs_keys import open_sections, section_of, settings_in, switch_of
-from .keys import all_keys, get_key
+from .keys import all_keys, get_key, read
 from .transform import preparing
 
 
 def base_method(cfg) -> type[Method]:
     """The class of the method that ``ggeur.base_method`` names."""
-    return METHODS.find(cfg.ggeur.base_method)
+    return METHODS.find(read(cfg.ggeur, TrainingKeys).base_method)
 
 
 def parts_in_use(cfg) -> list[type[Method]]:
     """The classes of the base method and, if it is used, the baseline augmentation."""
     found = (
-        METHODS.get(cfg.ggeur.base_method),
-        AUGMENTATIONS.get(cfg.ggeur.augmentation),
+        METHODS.get(read(cfg.ggeur, TrainingKeys).base_method),
+        AUGMENTATIONS.get(read(cfg.ggeur, AugmentationKeys).augmentation),
     )
     return [part for part in found if part is not None]
 
@@ -55,8 +57,9 @@ def part_settings(cfg, part: type[Method]) -> dict:
 def method_of(cfg) -> Method:
     """Make the base method, combined with the baseline augmentation if there is one."""
     base, *added = (part_settings(cfg, part) for part in parts_in_use(cfg))
-    ggeur = cfg.ggeur
-    return build_method(ggeur.base_method, ggeur.augmentation, *added, **base)
+    name = read(cfg.ggeur, TrainingKeys).base_method
+    augmentation = read(cfg.ggeur, AugmentationKeys).augmentation
+    return build_method(name, augmentation, *added, **base)
 
 
 def run_notes(cfg, run: Demands) -> list[str]:
@@ -99,14 +102,14 @@ def _method_notes(cfg, run: Demands) -> list[str]:
     if not base_method(cfg).federated and cfg.federate.make_global_eval:
         notes.append(
             "federate.make_global_eval has no effect with ggeur.base_method: "
-            f"{cfg.ggeur.base_method}: every client scores its own model on its own "
+            f"{base_method(cfg).name}: every client scores its own model on its own "
             "test rows"
         )
     return notes
 
 
 def _picture_notes(run: Demands, parts: list[type[Method]]) -> list[str]:
-    least = f"{run['min_samples']:g}"
+    least = run.min_samples
     return [
         f"{part.name} sends to all clients the means of a few pictures of one client "
         f"(at least ggeur.privacy.min_samples {least}). Such a mean is a blurred "
@@ -146,7 +149,7 @@ def agreed_settings(cfg, run: Demands | None = None) -> dict[str, str]:
     for part in parts_in_use(cfg):
         for name, value in part_settings(cfg, part).items():
             settings[f"{section_of(part)}.{name}"] = value
-    form = CLOSED_FORMS.get(cfg.ggeur.closed_form)
+    form = run.form
     for section in [] if form is None else [*form.READS, form.name]:
         if section in cfg.ggeur:
             for name, value in settings_in(cfg.ggeur[section]).items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,20 +24,26 @@ from federatedscope_ggeur.federation.exchanges.calibration import calibration_se
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
-from federatedscope_ggeur.federation.exchanges.statistics.keys import statistics_form
-from federatedscope_ggeur.federation.exchanges.statistics.upload import (
-    StatisticsSettings,
+from federatedscope_ggeur.federation.exchanges.closed_form.keys import ClosedFormKeys
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EvaluationKeys
+from federatedscope_ggeur.federation.exchanges.space import SpaceKeys
+from federatedscope_ggeur.federation.exchanges.statistics.keys import (
+    StatisticsKeys,
+    statistics_form,
 )
-from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
+from federatedscope_ggeur.federation.exchanges.training.exchange import (
+    RoundSettings,
+    TrainingKeys,
+)
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.machine import free_memory
 from federatedscope_ggeur.models import ModelSettings, two_kinds
-from federatedscope_ggeur.settings import NOT_SET, not_negative, positive_share, whole
+from federatedscope_ggeur.settings import not_negative, positive_share, whole
 
 from .check import local_optimizer
 from .demands import closed_form_of, demands_of, keeps_best, other_model_of
 from .fs_keys import SCHEDULER_SECTION, settings_in
-from .keys import MEMORY_LIMIT
+from .keys import DistributedKeys, RunKeys, read
 from .method_settings import agreed_settings, base_method, method_of, options_of
 from .transform import expected_rows
 from .yaml_file import plain_config
@@ -67,6 +72,11 @@ def training_device(cfg) -> torch.device:
     if number < 0:
         number = max(range(count), key=lambda n: torch.cuda.mem_get_info(n)[0])
     return torch.device("cuda", number)
+
+
+def use_threads(cfg) -> None:
+    """Give torch the threads of ``ggeur.num_threads``, for the rest of the process."""
+    torch.set_num_threads(read(cfg.ggeur, RunKeys).num_threads)
 
 
 def gpu_name(device: torch.device) -> str | None:
@@ -196,7 +206,13 @@ def run_settings(
     given : Given
         How the rows were given.
     """
-    ggeur, demands = cfg.ggeur, demands_of(cfg)
+    demands = demands_of(cfg)
+    own = demands.of(RunKeys)
+    rounds = demands.of(
+        RoundSettings,
+        sample_client_num=_sample_client_num(cfg.federate, num_clients),
+        pull=prepared.pull if prepared else None,
+    )
     training, agreed = training_settings(cfg), agreed_settings(cfg, demands)
     model = model_settings(cfg, prepared)
     scored = scored_settings(cfg, model)
@@ -207,27 +223,24 @@ def run_settings(
         method=method_of(cfg),
         seed=cfg.seed,
         statistics=statistics_form(demands),
-        pooled_geometry=ggeur.geometry == "pooled",
+        pooled_geometry=demands.pooled_geometry,
         # Another model takes rows as they are.
-        space=ggeur.space if model.other is None else "raw",
+        space=demands.of(SpaceKeys).space if model.other is None else "raw",
         scored=scored if two_kinds(scored, model) else None,
         counted_prototypes=demands.only_totals,
     )
-    own: list[object] = [
-        StatisticsSettings(ggeur.privacy.float32_means),
+    statistics = demands.of(StatisticsKeys)
+    parts: list[object] = [
+        statistics,
         # Draws make the mean of an MLP and a one-shot head worse (docs/heads.md).
         set_settings(demands, only_alone=model.hidden_beside(dim) > 0),
-        RoundSettings(
-            _sample_client_num(cfg.federate, num_clients),
-            prepared.pull if prepared else None,
-            demands["batched"],
-        ),
+        rounds,
     ]
-    form = closed_form_of(ggeur, prepared.known if prepared else None)
+    form = closed_form_of(cfg.ggeur, prepared.known if prepared else None)
     if form is not None:
-        own.append(ClosedFormSettings(form))
+        parts.append(ClosedFormSettings(form))
     if demands.calibrates:
-        own.append(calibration_settings(demands, training))
+        parts.append(calibration_settings(demands, training))
     facts = RunFacts(
         demands,
         num_classes,
@@ -237,46 +250,42 @@ def run_settings(
         plain_config(cfg),
     )
     made = [part.settings_of(facts) for part in due_exchanges(demands)]
-    own += [one for one in made if one is not None]
+    parts += [one for one in made if one is not None]
     role = federation.RoleSettings(
         task,
         demands,
         training,
-        min_samples=int(ggeur.privacy.min_samples),
+        min_samples=demands.min_samples,
         eval_every=cfg.eval.freq,
         unseen_client_num=_unseen_client_num(cfg.federate, num_clients),
         ignore_weight=cfg.federate.ignore_weight,
-        max_share=ggeur.max_share,
+        max_share=rounds.max_share,
         mix=prepared.mix if prepared else None,
     )
     return RunSettings(
-        role=role.with_own(*own),
+        role=role.with_own(*parts),
         plan=Plan(
-            round0_window=int(ggeur.round0_window),
+            round0_window=statistics.round0_window,
             quorum=quorum(cfg),
             server_evaluates=server_evaluates(cfg),
             evaluation=evaluation_settings(cfg),
-            screen=ggeur.screen,
+            screen=own.screen,
         ),
-        workers=int(ggeur.workers),
-        num_threads=int(ggeur.num_threads),
-        memory_limit=_memory_limit(ggeur, training.device),
+        workers=rounds.workers,
+        num_threads=own.num_threads,
+        memory_limit=_memory_limit(own, training.device),
         save_to=cfg.federate.save_to,
         restore_from=cfg.federate.restore_from,
-        checkpoint_every=checkpoint_every(cfg.ggeur),
+        checkpoint_every=own.checkpoint_every,
         agreed=agreed,
     )
 
 
-def _memory_limit(ggeur, device: torch.device) -> float:
+def _memory_limit(own: RunKeys, device: torch.device) -> float:
     """Bytes of sets to keep in the memory of the training device."""
-    free = free_memory(device) if ggeur.memory_limit == MEMORY_LIMIT else None
-    return ggeur.memory_limit if free is None else GPU_SHARE * free
-
-
-def checkpoint_every(ggeur) -> float | None:
-    """Seconds between checkpoints in the run's folder; None for no checkpoints."""
-    return None if ggeur.checkpoint_every == NOT_SET else float(ggeur.checkpoint_every)
+    is_default = own.memory_limit == RunKeys.memory_limit
+    free = free_memory(device) if is_default else None
+    return own.memory_limit if free is None else GPU_SHARE * free
 
 
 def divides_by_domain(cfg) -> bool:
@@ -296,7 +305,8 @@ def divides_nothing(cfg) -> bool:
         return False
     distribute = cfg.distribute  # the embedded engine has only keys that are set
     if distribute.get("role", "client") == "server":
-        return not (server_evaluates(cfg) or cfg.ggeur.unseen_domains)
+        unseen = read(cfg.ggeur, EvaluationKeys).unseen_domains
+        return not (server_evaluates(cfg) or unseen)
     return distribute.get("data_idx", -1) == -1
 
 
@@ -346,8 +356,9 @@ def quorum(cfg) -> int | None:
 
     A run that pools all rows needs all clients.
     """
-    everyone = cfg.ggeur.quorum == NOT_SET or base_method(cfg).pools_data
-    return None if everyone else int(cfg.ggeur.quorum)
+    if base_method(cfg).pools_data:
+        return None
+    return read(cfg.ggeur, DistributedKeys).quorum
 
 
 def _unseen_client_num(federate, num_clients: int) -> int:
@@ -379,16 +390,15 @@ def model_settings(cfg, prepared: Prepared | None = None) -> ModelSettings:
     They come from ``model.dropout`` and from ``ggeur.mlp_hidden_dim``,
     ``ggeur.closed_form`` and those of other models.
     """
-    ggeur = cfg.ggeur
-    hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
+    head = read(cfg.ggeur, ClosedFormKeys)
     other = prepared.other if prepared is not None else other_model_of(cfg)
     return ModelSettings(
-        hidden,
+        read(cfg.ggeur, TrainingKeys).mlp_hidden_dim,
         cfg.model.dropout,
-        ggeur.closed_form,
-        starts,
+        head.closed_form,
+        head.init == "closed_form",
         other,
-        averaged=ggeur.keep == "average",
+        averaged=head.keep == "average",
     )
 
 
@@ -405,16 +415,9 @@ def scored_settings(cfg, trained: ModelSettings) -> ModelSettings:
 
 def encoder_settings(ggeur) -> EncoderSettings:
     """The settings of the encoder in `cfg.ggeur`."""
-    chosen = ggeur.encoder
-    part = ENCODERS.get(chosen.name)
-    alike = ("name", "model", "pretrained", "normalize", "precision", "quick_gelu")
-    return EncoderSettings(
-        **{name: chosen[name] for name in alike},
-        decode=chosen.decode,
-        grey_bits=int(chosen.grey_bits),
-        image_size=_whole(chosen.image_size),
-        options=options_of(part, ggeur) if part is not None else {},
-    )
+    part = ENCODERS.get(read(ggeur, EncoderSettings).name)
+    options = options_of(part, ggeur) if part is not None else {}
+    return replace(read(ggeur, EncoderSettings), options=options)
 
 
 def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
@@ -422,19 +425,10 @@ def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
 
     `auto` names the device that ``ggeur.encoder.device: auto`` stands for.
     """
-    chosen = ggeur.encoder
-    return EncodingSettings(
-        encoder_settings(ggeur),
-        ExtractionSettings(
-            batch_size=int(chosen.batch_size),
-            num_workers=_whole(chosen.num_workers),
-            num_threads=_whole(chosen.num_threads),
-        ),
-        device=auto if chosen.device == "auto" else chosen.device,
-        cache=chosen.cache,
+    own = read(ggeur, EncodingSettings)
+    return replace(
+        own,
+        encoder=encoder_settings(ggeur),
+        extraction=read(ggeur, ExtractionSettings),
+        device=auto if own.device == "auto" else own.device,
     )
-
-
-def _whole(value: float) -> int | None:
-    # The key's rule refuses infinity later.
-    return None if value == NOT_SET or not math.isfinite(value) else int(value)

@@ -247,7 +247,7 @@ def _of_core(cfg, demands: Demands) -> Privacy:
         guarantee="none",
         covers=[],
         against=[],
-        threshold=0 if demands.noisy else int(ggeur.privacy.min_samples),
+        threshold=0 if demands.noisy else demands.min_samples,
         threshold_on="sum" if totals and not demands.noisy else "client",
         server_sees=server,
         clients_see=clients,

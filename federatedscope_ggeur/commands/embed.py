@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
+from federatedscope_ggeur.cfg_ggeur.keys import read
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
@@ -12,7 +13,13 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     encoding_settings,
 )
 from federatedscope_ggeur.cfg_ggeur.transform import preparation
-from federatedscope_ggeur.data import Encoded, embed_data, find_reader, is_image_type
+from federatedscope_ggeur.data import (
+    Encoded,
+    EncodingSettings,
+    embed_data,
+    find_reader,
+    is_image_type,
+)
 from federatedscope_ggeur.engines.run import load_data_set
 from federatedscope_ggeur.printable import get_logger, say
 
@@ -52,7 +59,7 @@ def embed(arguments: Sequence[str]) -> int:
             logger.warning(
                 "interrupted; finished embeddings stay in %s. Repeat the command to "
                 "go on",
-                cfg.ggeur.encoder.cache,
+                read(cfg.ggeur, EncodingSettings).cache,
             )
             return INTERRUPTED
     say(*lines)

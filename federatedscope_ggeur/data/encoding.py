@@ -5,6 +5,7 @@ A copied cache makes the images unnecessary.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import Lines, get_logger
-from federatedscope_ggeur.settings import check_returned
+from federatedscope_ggeur.settings import Section, check_returned, key, text
 from federatedscope_ggeur.settings.registry import filled_in
 
 from . import cache, encoders
@@ -25,8 +26,19 @@ from .split import split_domain
 logger = get_logger(__name__)
 
 
+def _device(value) -> str:
+    if isinstance(value, str) and re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+        return ""
+    return f"must be auto, cpu, cuda or cuda:<number>, got {value!r}"
+
+
+def _folder(value) -> str:
+    problem = text(value)
+    return problem or ("" if value else "must name a folder")
+
+
 @dataclass(frozen=True)
-class EncodingSettings:
+class EncodingSettings(Section):
     """The settings for turning the images of a data set into features.
 
     Parameters
@@ -42,8 +54,20 @@ class EncodingSettings:
 
     encoder: encoders.EncoderSettings = field(default_factory=encoders.EncoderSettings)
     extraction: ExtractionSettings = field(default_factory=ExtractionSettings)
-    device: str = "auto"
-    cache: str = "embeddings_cache"
+    PREFIX = "encoder."
+
+    device: str = key(
+        "auto",
+        "Where the encoder runs: auto (a GPU if there is one), cpu, cuda or cuda:1. "
+        "For heads, see use_gpu and device.",
+        _device,
+    )
+    cache: str = key(
+        "embeddings_cache",
+        "Folder that keeps embeddings. A machine without images and weights can use a "
+        "copy of it.",
+        _folder,
+    )
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from torch import Tensor
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.machine import start_method, torch_threads, usable_cores
 from federatedscope_ggeur.printable import Lines, get_logger
+from federatedscope_ggeur.settings import Section, key, whole
 
 from .decoding import ImagePreparation, decoded
 from .encoders import Encoder
@@ -43,7 +44,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class ExtractionSettings:
+class ExtractionSettings(Section):
     """The speed settings of embedding. Features do not depend on them, up to rounding.
 
     Parameters
@@ -58,9 +59,20 @@ class ExtractionSettings:
         CPU.
     """
 
-    batch_size: int = 64
-    num_workers: int | None = None
-    num_threads: int | None = None
+    PREFIX = "encoder."
+
+    batch_size: int = key(64, "How many images the encoder embeds at a time.", whole(1))
+    num_workers: int | None = key(
+        None,
+        "Processes that decode images; 0: only the main process; -1: one for each "
+        "CPU, at most 16.",
+        whole(0, not_set_allowed=True, maximum=1024),
+    )
+    num_threads: int | None = key(
+        None,
+        "torch threads of the encoder on a CPU; -1: one for each CPU.",
+        whole(1, not_set_allowed=True, maximum=1024),
+    )
 
 
 def extract(

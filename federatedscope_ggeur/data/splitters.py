@@ -266,7 +266,7 @@ def read_arguments(name: str, args) -> dict[str, object]:
         if n not in keys
     ]
     for n, key in keys.items():
-        missing = "must be given" if fits and key.default is None else ""
+        missing = "must be given" if fits and key.in_config is None else ""
         problem = key.rule(given[n]) if n in given else missing
         problems += [f"{n} {problem}"] if problem else []
     if not problems:

@@ -20,6 +20,7 @@ import numpy as np
 from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur import run_settings
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes, load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
@@ -47,6 +48,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.federation.course import checkpoint
 from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EvaluationKeys
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
 from federatedscope_ggeur.federation.settings import Prepared
@@ -215,7 +217,7 @@ class Run:
                     "data: must be FederatedData, which FederatedData.from_arrays "
                     f"makes; got {kind_of(data)}"
                 )
-            with torch_threads(int(cfg.ggeur.num_threads)):
+            with torch_threads(read(cfg.ggeur, RunKeys).num_threads):
                 data = transform_data(data, row_transform(cfg))
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
@@ -375,7 +377,7 @@ def load_data_set(cfg) -> DataSet:
     ConfigError, DataError
         The errors of `load_data`, or a dimension other than ``ggeur.embedding_dim``.
     """
-    with torch_threads(int(cfg.ggeur.num_threads)):
+    with torch_threads(read(cfg.ggeur, RunKeys).num_threads):
         dataset = load_data(*what_to_load(cfg))
     check_embedding_dim(cfg, dataset.dim)
     check_agreed(cfg, dataset.class_names, dataset.encoder)
@@ -398,17 +400,18 @@ def what_to_load(cfg) -> tuple:
 def divide(cfg, dataset: DataSet) -> FederatedData:
     """Divide `dataset` among clients as `cfg` says."""
     client_num, splitter = cfg.federate.client_num, cfg.data.splitter
+    unseen = read(cfg.ggeur, EvaluationKeys).unseen_domains
     if run_settings.divides_by_domain(cfg):
         names = {domain.name for domain in dataset.domains}
-        client_num, splitter = len(names - set(cfg.ggeur.unseen_domains)), "iid"
-    with torch_threads(int(cfg.ggeur.num_threads)):
+        client_num, splitter = len(names - set(unseen)), "iid"
+    with torch_threads(read(cfg.ggeur, RunKeys).num_threads):
         data = partition(
             dataset,
             client_num=client_num,
             splitter=splitter,
             splitter_args=cfg.data.splitter_args,
             seed=cfg.seed,
-            unseen_domains=cfg.ggeur.unseen_domains,
+            unseen_domains=unseen,
             validation=validation_share(cfg.data.splits),
         )
         return _pooled(cfg, data)

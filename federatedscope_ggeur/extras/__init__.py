@@ -152,7 +152,7 @@ def load_extras(chosen: Mapping[str, object]) -> None:
     """
     for manifest in manifests().values():
         is_set = any(
-            chosen.get(key.name, key.default) not in (key.default, key.usual)
+            key.read(chosen.get(key.name, key.default)) != key.default
             for key in manifest.keys
         )
         parts = manifest.registers.items()

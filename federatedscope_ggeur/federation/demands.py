@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from federatedscope_ggeur.data import NO_TRANSFORM
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import (
     CLOSED_FORMS,
@@ -13,6 +14,9 @@ from federatedscope_ggeur.models import (
     ClosedForm,
     chosen_other,
 )
+from federatedscope_ggeur.settings import Section
+
+S = TypeVar("S", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,22 @@ class Demands:
         Whether an encoder makes the rows from images.
     plugins : tuple of str
         The modules of the user's own parts.
+    min_samples : int
+        The min-count threshold.
+    pooled_geometry : bool
+        Whether GGEUR draws along one shape for all classes, not one for each class.
+    client_num : int
+        The number of clients; 0 if the data decide it.
+    splits : tuple of str
+        The splits that are scored.
+    batch_or_epoch : {"batch", "epoch"}
+        What `TrainingSettings.local_update_steps` counts.
+    best_by : str
+        The score by which the best round is chosen.
+    transform : str
+        The name of the transform of rows, see `data.named_transform`.
     chosen : mapping from field to value
-        All settings by name, for exchanges and objections.
+        All settings by name: `of` reads them, and objections name them.
     """
 
     rounds: int = 0
@@ -92,7 +110,18 @@ class Demands:
     distributed: bool = False
     reads_images: bool = False
     plugins: tuple[str, ...] = ()
+    min_samples: int = 5
+    pooled_geometry: bool = False
+    client_num: int = 0
+    splits: tuple[str, ...] = ("test",)
+    batch_or_epoch: str = "epoch"
+    best_by: str = "val_loss"
+    transform: str = NO_TRANSFORM
     chosen: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def of(self, section: type[S], **more: Any) -> S:
+        """The run's settings that `section` declares; `more` has its other fields."""
+        return section.of(self.chosen, **more)
 
     def __getitem__(self, name: str) -> Any:
         return self.chosen[name]
@@ -103,17 +132,17 @@ class Demands:
     @property
     def method(self) -> type[Method] | None:
         """The base method."""
-        return METHODS.get(self["base_method"])
+        return METHODS.get(self.chosen["base_method"])
 
     @property
     def augmentation(self) -> type[Method] | None:
         """The baseline augmentation in place of GGEUR, if there is one."""
-        return AUGMENTATIONS.get(self["augmentation"])
+        return AUGMENTATIONS.get(self.chosen["augmentation"])
 
     @property
     def form(self) -> type[ClosedForm] | None:
         """The one-shot (closed-form) head."""
-        return CLOSED_FORMS.get(self["closed_form"])
+        return CLOSED_FORMS.get(self.chosen["closed_form"])
 
     @property
     def image_model(self) -> str:

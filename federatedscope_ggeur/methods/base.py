@@ -239,9 +239,8 @@ class Method:
     def __init__(self, *values: Any, **settings: Any):
         given = {**{k.name: v for k, v in zip(self.SETTINGS, values)}, **settings}
         for key in self.SETTINGS:
-            value = given.pop(key.name, key.default)
-            if value is not None:
-                setattr(self, key.name, key.read(value))
+            if key.name in given or key.in_config is not None:
+                setattr(self, key.name, key.read(given.pop(key.name, key.default)))
         if given or len(values) > len(self.SETTINGS):
             raise TypeError(
                 f"the method {self.name} has no such settings: {values}, {settings}"
@@ -281,10 +280,10 @@ class Method:
         if own == "augmentation" and not run.trains:
             why = f"which needs training; or set {setting('init')}: closed_form"
             yield Objection(own, {"closed_form": ["none"]}, why)
-        if cls.sends_row_means and run["min_samples"] > 1:
+        if cls.sends_row_means and run.min_samples > 1:
             least = setting("min_samples")
             why = (
-                f"and {least} {run['min_samples']}: sums over classes minus the sums "
+                f"and {least} {run.min_samples}: sums over classes minus the sums "
                 "of its means can reveal single rows; choose another augmentation, or "
                 f"allow this by {least} 1"
             )

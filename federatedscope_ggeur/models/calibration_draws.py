@@ -16,20 +16,9 @@ from torch import Tensor
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import GeometricShape, Statistics
 from federatedscope_ggeur.rng import torch_generator
-from federatedscope_ggeur.settings import Key, amount
 
 from .base import Model
 from .vectors import split_vector
-
-SETTINGS = (
-    Key("samples", 500.0, "CCVR: draws for each class.", amount),
-    Key(
-        "epochs",
-        10.0,
-        "CCVR: epochs on the draws, with train.optimizer and dataloader.batch_size.",
-        amount,
-    ),
-)
 
 
 def draw_features(

@@ -1,6 +1,6 @@
 """What a setting is, and how parts register with their settings."""
 
-from .key import (
+from .keys import (
     NOT_SET,
     Key,
     Objection,
@@ -42,3 +42,4 @@ from .registry import (
     place_of,
     where_of,
 )
+from .section import Section, key

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from federatedscope_ggeur.errors import ConfigError, PluginError, did_you_mean
 
-from .key import Key, Rule, one_of
+from .keys import Key, Rule, one_of
 
 Part = TypeVar("Part")
 
@@ -372,4 +372,4 @@ def registered(
 def filled_in(part: Any, options: Mapping[str, object]) -> dict[str, Any]:
     """A part's own settings: `options`, and the defaults for all others."""
     missing = [key for key in part.SETTINGS if key.name not in options]
-    return {**{key.name: key.usual for key in missing}, **options}
+    return {**{key.name: key.default for key in missing}, **options}

@@ -63,9 +63,9 @@ def another(key: Key, value):
     """A value that `key` takes, other than `value`."""
     if isinstance(value, bool):
         return not value
-    halves = (
-        (value / 2, value + 1, value + 2) if isinstance(value, (int, float)) else ()
-    )
+    halves = (1.0,) if value is None else ()
+    if isinstance(value, (int, float)):
+        halves = value / 2, value + 1, value + 2
     tried = getattr(key.rule, "choices", ()) or halves or _OTHERS_OF[key.name]
     return next(v for v in tried if v != value and not key.rule(v))
 
@@ -75,7 +75,7 @@ def test_every_setting_arrives(quickstart, name):
     """What it does there is said by the oracles of tests/methods."""
     part, section = METHODS[name], section_of(METHODS[name])
     for key in part.SETTINGS:
-        if isinstance(key.default, float):
+        if type(key.default) in (int, float):
             value = another(key, getattr(OTHERS[name], key.name))
             given = [*words(name), f"{section}.{key.name}", value]
             cfg = load_config(quickstart, list(map(str, given)))

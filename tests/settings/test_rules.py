@@ -1,6 +1,6 @@
 """Rules: what each lets through, what it says of the rest, how a value is read.
 
-Tests of settings/key.py and objections.py, too.
+Tests of settings/keys.py, too.
 """
 
 import math
@@ -25,7 +25,7 @@ from federatedscope_ggeur.settings import (
     text,
     whole,
 )
-from federatedscope_ggeur.settings.key import number_problem
+from federatedscope_ggeur.settings.keys import number_problem
 
 NO_NUMBERS = (True, "1", None, [1], {}, math.nan)
 RULES = {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -18,8 +17,16 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.settings import Key, Registry, check_returned
-from federatedscope_ggeur.settings.key import NOT_SET, one_of, text, whole
+from federatedscope_ggeur.settings import (
+    Key,
+    Registry,
+    Section,
+    check_returned,
+    key,
+    one_of,
+    text,
+    whole,
+)
 from federatedscope_ggeur.settings.registry import filled_in, registered
 
 from ..images.files import GREY_BITS
@@ -29,7 +36,7 @@ logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class EncoderSettings:
+class EncoderSettings(Section):
     """The settings of an encoder that its features depend on.
 
     Parameters
@@ -61,15 +68,59 @@ class EncoderSettings:
         features depend on a setting, it must be part of `Encoder.identity`.
     """
 
-    name: str = "open_clip"
-    model: str = ""
-    pretrained: str = ""
-    normalize: bool = False
-    precision: str = "fp32"
-    quick_gelu: str = "auto"
-    image_size: int | None = None
-    decode: str = "pillow"
-    grey_bits: int = GREY_BITS
+    PREFIX = "encoder."
+
+    name: str = key(
+        "open_clip",
+        "Encoder of the images: open_clip, timm, hog, pixels or one of your own. image "
+        "keeps the pixels, for a network that is trained on them.",
+        text,
+    )
+    model: str = key(
+        "", "The encoder's model; '': ViT-B-16 for open_clip. timm needs a model.", text
+    )
+    pretrained: str = key(
+        "",
+        "Weights of the encoder: a tag, a file (.safetensors or a state dict), or "
+        "none for random ones; '': openai for open_clip, the model's own for timm.",
+        text,
+    )
+    quick_gelu: str = key(
+        "auto",
+        "Whether the open_clip weights were trained with QuickGELU: with, without, or "
+        "auto, which finds it out.",
+        one_of("auto", "with", "without"),
+    )
+    normalize: bool = key(
+        False,
+        "True: scale every embedding to length 1. False: keep the model's length, "
+        "about 10 for CLIP.",
+        one_of(True, False),
+    )
+    image_size: int | None = key(
+        None,
+        "hog, pixels and image: side, in pixels, of the square that images are "
+        "resized to; -1: 64, 16 and 32.",
+        whole(1, not_set_allowed=True, maximum=4096),
+    )
+    precision: str = key(
+        "fp32",
+        "Number format that the encoder computes in: fp32, bf16 or (GPU only) fp16.",
+        one_of("fp32", "bf16", "fp16"),
+    )
+    decode: str = key(
+        "pillow",
+        "How JPEG photographs are decoded for open_clip and timm: pillow; draft "
+        "(Pillow, at a half, quarter or eighth of their size where that suffices; "
+        "faster) or gpu (nvJPEG; fastest). Embeddings differ a little.",
+        one_of("pillow", "draft", "gpu"),
+    )
+    grey_bits: int = key(
+        GREY_BITS,
+        "Bits of grey images in 16-bit files: 12 for many scanners and cameras, whose "
+        "images are nearly black otherwise.",
+        whole(8, maximum=16),
+    )
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
@@ -322,113 +373,3 @@ def _check_precision(encoder: Encoder, precision: str) -> None:
             f"ggeur.encoder.precision: {encoder.title} cannot compute in {precision} "
             f"on {encoder.device} with torch {torch.__version__} ({error}); set fp32"
         ) from error
-
-
-def _device(value) -> str:
-    if isinstance(value, str) and re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
-        return ""
-    return f"must be auto, cpu, cuda or cuda:<number>, got {value!r}"
-
-
-def _folder(value) -> str:
-    problem = text(value)
-    return problem or ("" if value else "must name a folder")
-
-
-ENCODER_KEYS = (
-    Key(
-        "encoder.name",
-        "open_clip",
-        "Encoder of the images: open_clip, timm, hog, pixels or one of your own. image "
-        "keeps the pixels, for a network that is trained on them.",
-        text,
-    ),
-    Key(
-        "encoder.model",
-        "",
-        "The encoder's model; '': ViT-B-16 for open_clip. timm needs a model.",
-        text,
-    ),
-    Key(
-        "encoder.pretrained",
-        "",
-        "Weights of the encoder: a tag, a file (.safetensors or a state dict), or "
-        "none for random ones; '': openai for open_clip, the model's own for timm.",
-        text,
-    ),
-    Key(
-        "encoder.quick_gelu",
-        "auto",
-        "Whether the open_clip weights were trained with QuickGELU: with, without, or "
-        "auto, which finds it out.",
-        one_of("auto", "with", "without"),
-    ),
-    Key(
-        "encoder.normalize",
-        False,
-        "True: scale every embedding to length 1. False: keep the model's length, "
-        "about 10 for CLIP.",
-        one_of(True, False),
-    ),
-    Key(
-        "encoder.image_size",
-        NOT_SET,
-        "hog, pixels and image: side, in pixels, of the square that images are "
-        "resized to; -1: 64, 16 and 32.",
-        whole(1, not_set_allowed=True, maximum=4096),
-    ),
-    Key(
-        "encoder.precision",
-        "fp32",
-        "Number format that the encoder computes in: fp32, bf16 or (GPU only) fp16.",
-        one_of("fp32", "bf16", "fp16"),
-    ),
-    Key(
-        "encoder.decode",
-        "pillow",
-        "How JPEG photographs are decoded for open_clip and timm: pillow; draft "
-        "(Pillow, at a half, quarter or eighth of their size where that suffices; "
-        "faster) or gpu (nvJPEG; fastest). Embeddings differ a little.",
-        one_of("pillow", "draft", "gpu"),
-    ),
-    Key(
-        "encoder.grey_bits",
-        16.0,
-        "Bits of grey images in 16-bit files: 12 for many scanners and cameras, whose "
-        "images are nearly black otherwise.",
-        whole(8, maximum=16),
-    ),
-    Key(
-        "encoder.device",
-        "auto",
-        "Where the encoder runs: auto (a GPU if there is one), cpu, cuda or cuda:1. "
-        "For heads, see use_gpu and device.",
-        _device,
-    ),
-    Key(
-        "encoder.batch_size",
-        64.0,
-        "How many images the encoder embeds at a time.",
-        whole(1),
-    ),
-    Key(
-        "encoder.num_workers",
-        NOT_SET,
-        "Processes that decode images; 0: only the main process; -1: one for each "
-        "CPU, at most 16.",
-        whole(0, not_set_allowed=True, maximum=1024),
-    ),
-    Key(
-        "encoder.num_threads",
-        NOT_SET,
-        "torch threads of the encoder on a CPU; -1: one for each CPU.",
-        whole(1, not_set_allowed=True, maximum=1024),
-    ),
-    Key(
-        "encoder.cache",
-        "embeddings_cache",
-        "Folder that keeps embeddings. A machine without images and weights can use a "
-        "copy of it.",
-        _folder,
-    ),
-)

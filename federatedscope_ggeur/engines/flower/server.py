@@ -16,11 +16,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import torch
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.run_settings import use_threads
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
@@ -80,7 +80,7 @@ def server_app(federation: Mapping[str, Any]) -> ServerApp:
 
 def _lead(grid: Grid, cfg) -> None:
     """Lead the federation to its end."""
-    torch.set_num_threads(int(cfg.ggeur.num_threads))
+    use_threads(cfg)
     transport = transport_settings(cfg)
     goes_on, security = bool(cfg.federate.restore_from), transport.security
     hub = GridHub(grid, transport.max_message, goes_on, security)

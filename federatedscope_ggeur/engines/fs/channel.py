@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from federatedscope.core.message import Message
 
+from federatedscope_ggeur.cfg_ggeur.keys import DeadlineKeys, read
 from federatedscope_ggeur.federation.wire.schema import PLAIN
 
 from ..sites.leading import JOIN
@@ -73,7 +74,8 @@ class ClientManager(_Manager):
     def __init__(self, host: str, port: int, cfg):
         super().__init__()
         self.add_neighbors(SERVER, {"host": host, "port": port})
-        settings, patience = transport_settings(cfg), cfg.ggeur.deadline.silence
+        settings = transport_settings(cfg)
+        patience = read(cfg.ggeur, DeadlineKeys).silence
         self._link = SiteLink(f"{host}:{port}", settings, patience)
 
     def send(self, message: Message) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Client as FSClient
 
+from federatedscope_ggeur.cfg_ggeur.run_settings import use_threads
 from federatedscope_ggeur.errors import GGEURError, without_folders
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
@@ -40,7 +40,7 @@ class GGEURClient(FSClient):
         if config is not None:
             check(config)
             follow_fs_logging()
-            torch.set_num_threads(int(config.ggeur.num_threads))
+            use_threads(config)
             given = for_constructor(config)
         super().__init__(ID, server_id, state, given, data, *args, **kwargs)
         if config is None:

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import device_notes, divides_by_domain
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingKeys
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.printable import Lines, get_logger
 from federatedscope_ggeur.settings import flatten
 
 from ..run import load_federated_data
-from ..sites.roles import ServerData, SiteData, server_data, site_data
+from ..sites.roles import (
+    ServerData,
+    SiteData,
+    client_number,
+    server_data,
+    site_data,
+)
 from ..workers import Described, Shared
 from .config import check, problems
 from .user_errors import follow_fs_logging, setting_problem
@@ -121,14 +129,14 @@ def load_fs_data(config, client_cfgs=None):
                 config.data.splitter = "iid"  # the division that was made
         config.model.out_channels = len(held.class_names)
         config.model.input_shape = (held.dim,)
-    config.model.hidden = int(config.ggeur.mlp_hidden_dim)
+    config.model.hidden = read(config.ggeur, TrainingKeys).mlp_hidden_dim
     if client_cfgs is not None:
         complete(client_cfgs, config)
     return data, config
 
 
 def _load(config):
-    shared = Shared(MemoryBudget(config.ggeur.memory_limit))
+    shared = Shared(MemoryBudget(read(config.ggeur, RunKeys).memory_limit))
     if config.federate.mode == "standalone":
         data, roles = load_federated_data(config), {}
         known = ServerData.of(config, data, roles)
@@ -177,13 +185,7 @@ def complete(client_cfgs, cfg) -> None:
     for name in names - client_cfgs.keys():
         client_cfgs[name] = type(client_cfgs)()
     if cfg.federate.mode == "distributed" and cfg.distribute.role == "client":
-        client_cfgs[_OWN] = client_cfgs[f"client_{_number(cfg)}"]
-
-
-def _number(cfg) -> int:
-    """The number of the client that this process runs."""
-    index = cfg.distribute.data_idx
-    return int(cfg.ggeur.client_number) if index == -1 else index
+        client_cfgs[_OWN] = client_cfgs[f"client_{client_number(cfg)}"]
 
 
 def _problems(name: str, section, names: set[str], cfg) -> list[str]:

@@ -9,14 +9,18 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import torch
 from federatedscope.core.auxiliaries.utils import merge_dict_of_results
 from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Server as FSServer
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
-from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
+from federatedscope_ggeur.cfg_ggeur.keys import (
+    DeadlineKeys,
+    DistributedKeys,
+    read,
+)
+from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates, use_threads
 from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
@@ -151,7 +155,7 @@ class GGEURServer(FSServer):
         if config is not None:
             check(config)
             follow_fs_logging()
-            torch.set_num_threads(int(config.ggeur.num_threads))
+            use_threads(config)
             # FS would unpickle the file, and make a server optimiser of its own.
             changes = {
                 "federate.restore_from": "",
@@ -181,10 +185,14 @@ class GGEURServer(FSServer):
             None if data is None else data.known,
             engine=f"federatedscope {self.mode}",
             folder=config.outdir,
-            proven=hub is None or bool(config.ggeur.join_secret),
+            proven=hub is None or bool(read(config.ggeur, DistributedKeys).join_secret),
         )
         self._leading = Leading(
-            self.federation, self._send, config.ggeur.deadline, self._begin, hub
+            self.federation,
+            self._send,
+            read(config.ggeur, DeadlineKeys),
+            self._begin,
+            hub,
         )
         self.driver = self._leading.driver
         if hub is not None:
@@ -342,7 +350,7 @@ class GGEURServer(FSServer):
         history, server = federation.history, federation.coordinator.server
         if server.settings.demands.keeps_best or history.scaling is not None:
             self.models[0] = self._model = history.model()
-        ending = history.ending(self._cfg.ggeur.share_results)
+        ending = history.ending(read(self._cfg.ggeur, DistributedKeys).share_results)
         self._leading.send_finals(ending, self.state)
 
     # scores, in FS's own files

@@ -223,7 +223,7 @@ def _findings(path: str) -> Iterator:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
 
-    from .roles import names_server, release_text, role_config
+    from .roles import client_number, names_server, release_text, role_config
     from .site import site_settings
     from .site_check import SiteFinding, data_findings, server_findings
 
@@ -235,7 +235,7 @@ def _findings(path: str) -> Iterator:
     except ConfigError as error:
         yield SiteFinding("settings", str(error), True)
         return
-    yield SiteFinding("settings", f"of client {int(cfg.ggeur.client_number)}")
+    yield SiteFinding("settings", f"of client {client_number(cfg)}")
     with shown_on_console("warning"):
         yield from data_findings(cfg)
     if asks:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
+from federatedscope_ggeur.cfg_ggeur.keys import (
+    DeadlineKeys,
+    DistributedKeys,
+    read,
+)
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes
-from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name, use_threads
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
@@ -55,8 +58,8 @@ def lead(cfg) -> str:
     """
     check_engine(cfg)
     host, port = cfg.distribute.server_host, int(cfg.distribute.server_port)
-    torch.set_num_threads(int(cfg.ggeur.num_threads))
-    data, proven = server_data(cfg), bool(cfg.ggeur.join_secret)
+    use_threads(cfg)
+    data, proven = server_data(cfg), bool(read(cfg.ggeur, DistributedKeys).join_secret)
     settings, clients = transport_settings(cfg), int(cfg.federate.client_num)
     hub = Hub(host, port, clients, settings, PLAIN)
 
@@ -88,7 +91,7 @@ def take_part(cfg, new_run: bool = False) -> str:
         cannot be used.
     """
     check_engine(cfg)
-    torch.set_num_threads(int(cfg.ggeur.num_threads))
+    use_threads(cfg)
     site = _Site(cfg)
     with run_files(cfg, f"client {site.number}") as (folder, watch):
         watch.describe = lambda: {"doing": site.doing}
@@ -118,7 +121,7 @@ class _Site:
         self.number, self.doing = self._site.number, "waiting for the server"
         check_client_place(cfg, self.number)
         address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
-        patience = cfg.ggeur.deadline.silence
+        patience = read(cfg.ggeur, DeadlineKeys).silence
         self._link = SiteLink(address, transport_settings(cfg), patience)
         self._join = self._site.join()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from federatedscope_ggeur.cfg_ggeur.keys import DeadlineKeys, DistributedKeys, read
 from federatedscope_ggeur.errors import MessageError, without_folders
 from federatedscope_ggeur.federation.course.coordinator import Ending
 from federatedscope_ggeur.federation.exchanges import Absence, Request, RequestKind
@@ -59,8 +60,7 @@ class Leading:
     federation : DistributedRun
     send : callable (kind, client numbers, parts, round)
         Sends a message.
-    deadlines : mapping from name to seconds
-        ``ggeur.deadline``.
+    deadlines : DeadlineKeys
     begin : callable ()
         Begins the course. It is called once, when all expected clients have joined.
     hub : Connections, optional
@@ -79,7 +79,7 @@ class Leading:
         self,
         federation: DistributedRun,
         send: Callable[[str, Sequence[int], tuple[bytes, ...], int], None],
-        deadlines: Mapping[str, float],
+        deadlines: DeadlineKeys,
         begin: Callable[[], None],
         hub: Connections | None = None,
         clock: Callable[[], float] = now,
@@ -87,10 +87,10 @@ class Leading:
         self.federation, self._members = federation, federation.membership
         federation.dismiss = self.dismiss
         self._send, self._begin, self._hub = send, begin, hub
-        self._clock, self._join_seconds = clock, deadlines["join"]
+        self._clock, self._join_seconds = clock, deadlines.join
         self._join_until: float | None = None
-        seconds = {kind: deadlines[kind.deadline] for kind in all_kinds()}
-        self.driver = Driver(self._send_request, seconds, deadlines["return"], clock)
+        seconds = {kind: getattr(deadlines, kind.deadline) for kind in all_kinds()}
+        self.driver = Driver(self._send_request, seconds, deadlines.returning, clock)
         #: By client's number, the connection that was heard last.
         self._connections: dict[int, int] = {}
 
@@ -372,8 +372,9 @@ class Leader:
         clock: Callable[[], float] = now,
     ):
         self.table: str | None = None
-        self._shares, self._write = cfg.ggeur.share_results, write
-        self._hub, seconds = hub, cfg.ggeur.deadline
+        self._write = write
+        self._shares = read(cfg.ggeur, DistributedKeys).share_results
+        self._hub, seconds = hub, read(cfg.ggeur, DeadlineKeys)
         self.leading = Leading(federation, self._send, seconds, self._start, hub, clock)
 
     def lead(self) -> str:

@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.keys import add_key
+from federatedscope_ggeur.cfg_ggeur.keys import (
+    DeadlineKeys,
+    DistributedKeys,
+    TLSKeys,
+    add_key,
+    read,
+)
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_nothing,
@@ -162,15 +168,16 @@ def identity_problems(cfg) -> list[str]:
         return []
     if role != "client":
         return [f"  distribute.role: must be server or client, got {shown(role)}"]
-    index, number = cfg.distribute.get("data_idx", -1), int(cfg.ggeur.client_number)
+    index, own = cfg.distribute.get("data_idx", -1), read(cfg.ggeur, DistributedKeys)
+    number = own.client_number
     if index == -1:
         found = []
-        if number == -1:
+        if number is None:
             found.append(
                 "  ggeur.client_number: must be set with distribute.role client and "
                 "distribute.data_idx -1, to another number (1, 2, ...) for each client"
             )
-        if not cfg.ggeur.domain:
+        if not own.domain:
             found.append(
                 "  ggeur.domain: must name this client's domain with distribute.role "
                 "client and distribute.data_idx -1"
@@ -182,7 +189,7 @@ def identity_problems(cfg) -> list[str]:
             f"(federate.client_num), or be -1 for a client with its own data; got "
             f"{index}"
         ]
-    if number not in (-1, index):
+    if number not in (None, index):
         return [
             f"  ggeur.client_number: is {number}, but distribute.data_idx gives this "
             f"client the number {index}; remove one of the two"
@@ -192,20 +199,20 @@ def identity_problems(cfg) -> list[str]:
 
 def transport_settings(cfg) -> TransportSettings:
     """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`."""
-    ggeur = cfg.ggeur
+    own, tls = read(cfg.ggeur, DistributedKeys), read(cfg.ggeur, TLSKeys)
     ways = "grpc_max_send_message_length", "grpc_max_receive_message_length"
     longest = min(_of(cfg, way) for way in ways)
     return TransportSettings(
         max_message=longest,
         max_frame=min(TransportSettings.max_frame, longest),
-        join_deadline=ggeur.deadline.join,
+        join_deadline=read(cfg.ggeur, DeadlineKeys).join,
         security=Security(
-            certificate=ggeur.tls.certificate,
-            key=ggeur.tls.key,
-            authority=ggeur.tls.authority,
+            certificate=tls.certificate,
+            key=tls.private_key,
+            authority=tls.authority,
             # Absolute: it is read whenever a client joins, in whatever folder.
-            join_secret=ggeur.join_secret and os.path.abspath(ggeur.join_secret),
-            join_token=ggeur.join_token,
+            join_secret=own.join_secret and os.path.abspath(own.join_secret),
+            join_token=own.join_token,
         ),
         http_proxy=_of(cfg, "grpc_enable_http_proxy"),
     )
@@ -304,8 +311,15 @@ def site_data(cfg) -> SiteData:
     return SiteData(data.clients[index - 1], data, _prepared_of(cfg, data))
 
 
+def client_number(cfg) -> int:
+    """The number of the client that this process runs, see `role_problems`."""
+    index = cfg.distribute.get("data_idx", -1)
+    own = read(cfg.ggeur, DistributedKeys).client_number
+    return own if index == -1 and own is not None else index
+
+
 def _own_data(cfg) -> SiteData:
-    dataset, name = load_data_set(cfg), cfg.ggeur.domain
+    dataset, name = load_data_set(cfg), read(cfg.ggeur, DistributedKeys).domain
     parts = {
         split: Embeddings.concatenate(
             [getattr(d, split) for d in dataset.domains], name
@@ -316,6 +330,6 @@ def _own_data(cfg) -> SiteData:
         raise DataError(
             f"data.root: '{cfg.data.root}' has no rows; put the site's data there"
         )
-    held = ClientData(int(cfg.ggeur.client_number), name, **parts)
+    held = ClientData(client_number(cfg), name, **parts)
     held = held.hold_out(validation_share(cfg.data.splits), cfg.seed)
     return SiteData(held, dataset, _prepared_of(cfg, dataset))

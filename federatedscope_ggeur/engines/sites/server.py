@@ -14,10 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name, use_threads
 from federatedscope_ggeur.errors import (
     ConfigError,
     GGEURError,
@@ -286,7 +284,7 @@ def lead(path: str, shared: Path, keys: Path, own: Identity, once: bool = False)
     cfg.defrost()
     cfg.ggeur.checkpoint_every = NOT_SET  # a run goes on from its store
     cfg.freeze()
-    torch.set_num_threads(int(cfg.ggeur.num_threads))
+    use_threads(cfg)
     try:
         return FolderServer(cfg, shared, keys, own).run(once)
     except AtWork:

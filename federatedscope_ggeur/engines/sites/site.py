@@ -14,9 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
-from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name, use_threads
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.errors import (
     ConfigError,
@@ -414,7 +412,7 @@ def take_part(
             return f"nothing has come yet; awaited: {met.server}"
         looking.wait()
     cfg = site_config(path, met.settings)
-    torch.set_num_threads(int(cfg.ggeur.num_threads))
+    use_threads(cfg)
     try:
         return FolderSite(cfg, met).run(once, again)
     except AtWork:

@@ -16,7 +16,7 @@ from federatedscope_ggeur.federation.advice import better_threshold, withheld_te
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
 
-from .roles import transport_settings
+from .roles import client_number, transport_settings
 from .site_folder import Site
 from .transport import Security
 from .transport.probe import handshake_problem, own_certificate_end, reach_problem
@@ -116,7 +116,7 @@ def server_findings(cfg) -> Iterator[SiteFinding]:
     except ConfigError as error:
         yield SiteFinding("grpcio", str(error), True)
         return
-    settings, index = transport_settings(cfg), cfg.distribute.data_idx
+    settings = transport_settings(cfg)
     address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
     if not settings.http_proxy:  # only gRPC itself goes through one
         problem = reach_problem(address)
@@ -124,8 +124,7 @@ def server_findings(cfg) -> Iterator[SiteFinding]:
         if problem:
             return
         yield _tls(address, settings.security)
-    number = int(cfg.ggeur.client_number) if index == -1 else index
-    yield _token(settings.security, number)
+    yield _token(settings.security, client_number(cfg))
 
 
 def _tls(address: str, security: Security) -> SiteFinding:

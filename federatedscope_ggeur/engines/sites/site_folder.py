@@ -19,8 +19,12 @@ import torch
 
 from federatedscope_ggeur import models, reporting
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key, put_key
-from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
+from federatedscope_ggeur.cfg_ggeur.keys import (
+    all_keys,
+    get_key,
+    put_key,
+)
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, use_threads
 from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes, privacy_of
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data import ClientData
@@ -502,7 +506,7 @@ class ResumedSite:
             locked(self._place / "lock", what, unusable),
             logging_to(self._folder / LOG_FILE),
         ):
-            torch.set_num_threads(int(self._cfg.ggeur.num_threads))
+            use_threads(self._cfg)
             self._memory, self._site = SiteMemory(self._place), Site(self._cfg)
             if [one.kind for one in asked] == [JOIN]:
                 return [self._join(goes_on=bool(asked[0].state))]

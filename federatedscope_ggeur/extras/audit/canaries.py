@@ -59,7 +59,7 @@ def canaries(
     sharing = min(clients, _SHARING)
     claimed = replace(settings, plan=small, tolerated=None).plan_of(sharing)
     plan = claimed if made_by is None else made_by
-    honest = 1 if settings.by == SERVER else claimed.clients - claimed.spared
+    honest = 1 if settings.noise == SERVER else claimed.clients - claimed.spared
     scores = {
         there: _scores(claimed, plan, honest, runs, there) for there in (False, True)
     }

@@ -41,6 +41,7 @@ from .chain import BookReceipt, BookUpload, check_signed
 from .federation import Federation, check_empty, check_possible
 from .folder import RunPlaces
 from .grid import Grid, GridStatistics
+from .manifest import BookKeys
 
 logger = get_logger(__name__)
 
@@ -202,13 +203,14 @@ class BookExchange(Exchange):
     @classmethod
     def states(cls, chosen: Mapping[str, Any]) -> Mapping[str, bool]:
         # A client may leave, and then nothing that it chose may stay in the head.
-        return {"brings_totals": True} if chosen["book"] else {}
+        return {"brings_totals": True} if BookKeys.of(chosen).book else {}
 
     @classmethod
     def settings_of(cls, run: RunFacts) -> BookSettings:
+        own = run.demands.of(BookKeys)
         return BookSettings(
-            run.demands["book"],
-            Grid.of_steps(run.demands["book_steps"], run.dim),
+            own.book,
+            Grid.of_steps(own.book_steps, run.dim),
             run.expected.class_names,
             run.expected.encoder,
             run.config,

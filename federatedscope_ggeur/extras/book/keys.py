@@ -8,16 +8,19 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import Objection, Objections
 
+from .manifest import BookKeys
+
 
 def agreed(run: Demands) -> dict[str, object]:
     """The book's settings that server and clients must share."""
-    return {"book_steps": run["book_steps"]}
+    return {"book_steps": run.of(BookKeys).book_steps}
 
 
 def objections(run: Demands) -> Objections:
     """The settings that cannot go with a book."""
-    if not run["book"]:
-        if run["book_steps"]:
+    own = run.of(BookKeys)
+    if not own.book:
+        if own.book_steps:
             yield "book_steps", "needs ggeur.book"
         return
     if find_spec("cryptography") is None:

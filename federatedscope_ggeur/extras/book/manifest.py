@@ -1,7 +1,11 @@
 """What the core knows of a federation's book."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+
 from federatedscope_ggeur.extras import Command, Manifest
-from federatedscope_ggeur.settings import Key, text
+from federatedscope_ggeur.settings import Section, key, text
 
 _COMMAND = f"{__package__}.command"
 
@@ -21,24 +25,24 @@ def _steps(value: object) -> str:
     return ""
 
 
-_KEYS = (
-    Key(
-        "book",
+@dataclass(frozen=True)
+class BookKeys(Section):
+    """The settings of a book."""
+
+    book: str = key(
         "",
         "Server: a new folder for the federation's book, where the server stores the "
         "clients' statistics. `ggeur update` lets clients join or leave, or forgets "
         "them, and makes the head anew.",
         text,
-    ),
-    Key(
-        "book_steps",
-        [],
+    )
+    book_steps: tuple[str, ...] = key(
+        (),
         "With ggeur.book: clients round statistics to multiples of this step, a "
         "public power of two. One step for all dimensions, or one for each; []: "
         "2^-32, for entries up to 4096.",
         _steps,
-    ),
-)
+    )
 
 
 _COMMANDS = {
@@ -61,7 +65,7 @@ _COMMANDS = {
 
 MANIFEST = Manifest(
     _COMMANDS,
-    _KEYS,
+    BookKeys.declared(),
     parts=(f"{__package__}.exchange",),
     formerly={"book.federation": f"{__package__}.federation"},
 )

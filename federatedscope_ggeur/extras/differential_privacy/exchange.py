@@ -35,6 +35,7 @@ from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.reporting import NoiseRecord
 
 from . import keys, noise_aware
+from .manifest import NoiseKeys
 from .noise import SERVER, NoiseSettings, Releaser
 from .noisy_release import MOMENTS, RELEASE_STAGES, NoisyStatistics
 from .uploads import SESSION_BYTES, ReleaseRequest, ReleaseVector, Uploads
@@ -183,7 +184,7 @@ class NoisyReleaseExchange(Exchange):
     def states(cls, chosen: Mapping[str, Any]) -> Mapping[str, bool]:
         if not keys.is_chosen(chosen):
             return {}
-        return {"noisy": True, "reports_scores": chosen["dp.report_scores"]}
+        return {"noisy": True, "reports_scores": NoiseKeys.of(chosen).report_scores}
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
@@ -211,7 +212,7 @@ class NoisyReleaseExchange(Exchange):
         total = np.zeros(0, dtype=np.int64)
         for stage in RELEASE_STAGES:
             total = yield from self._total(stage, roster, centre)
-            if self.settings.by == SERVER:
+            if self.settings.noise == SERVER:
                 total = total + plan.noise(stage, self.settings.words("server", stage))
             problem = plan.problem(stage, total, _MOST_ROWS)
             if problem:
@@ -255,7 +256,7 @@ class NoisyReleaseExchange(Exchange):
         known: dict[str, Any] = {
             "noise": NoiseRecord(
                 clients=clients,
-                tolerated=own.spared(clients) if own.by == "distributed" else 0,
+                tolerated=own.spared(clients) if own.noise == "distributed" else 0,
                 dim=plan.dim,
                 square=plan.square,
                 mu=plan.mu,

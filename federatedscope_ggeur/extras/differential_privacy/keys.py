@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from federatedscope_ggeur.cfg_ggeur.keys import AgreedKeys
 from federatedscope_ggeur.data import NO_TRANSFORM
 from federatedscope_ggeur.data.transforms import Expected, projected
 from federatedscope_ggeur.errors import setting
@@ -17,7 +18,7 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import DifferentialPrivacy, Privacy
 from federatedscope_ggeur.settings import Objection, Objections, Problem
 
-from .manifest import CLIENT, DISTRIBUTED, MANIFEST, SERVER
+from .manifest import CLIENT, DISTRIBUTED, SERVER, NoiseKeys
 from .noise import NoiseSettings
 from .noisy_release import ROWS_FOR_SQUARE, ReleasePlan, epsilon_of, mu_of, replaced_mu
 from .public import public_rows
@@ -31,7 +32,8 @@ _AGREED = (
 
 def agreed(run: Demands) -> dict[str, object]:
     """The noise settings that server and clients must share; {} without noise."""
-    return {f"dp.{name}": run[f"dp.{name}"] for name in _AGREED}
+    own = run.of(NoiseKeys)
+    return {f"dp.{name}": getattr(own, name) for name in _AGREED}
 
 
 def is_chosen(chosen: Mapping[str, Any]) -> bool:
@@ -41,17 +43,18 @@ def is_chosen(chosen: Mapping[str, Any]) -> bool:
 
 def is_shared(run: Demands) -> bool:
     """Whether each client adds a share of the noise, under masks."""
-    return run["dp.noise"] == DISTRIBUTED
+    return run.of(NoiseKeys).noise == DISTRIBUTED
 
 
 def transform(run: Demands) -> str:
     """Rows are scaled to length 1, and projected to fewer dimensions."""
-    return projected(run["dp.project"], run["dp.project_seed"])
+    own = run.of(NoiseKeys)
+    return projected(own.project, own.project_seed)
 
 
 def start_note(run: Demands) -> str:
     """A note if the list of classes comes with the data."""
-    if run["agreed.class_names"]:
+    if run.of(AgreedKeys).class_names:
         return ""
     return (
         "differential privacy: epsilon does not cover the list of classes, which "
@@ -63,7 +66,7 @@ def start_note(run: Demands) -> str:
 def forecast(settings: RoleSettings, clients: int) -> list[str]:
     """Lines about the noise of the release, beside the size of what it covers."""
     plan = settings.of(NoiseSettings).plan_of(clients)
-    rows = settings.demands["dp.rows_per_class"]
+    rows = settings.demands.of(NoiseKeys).rows_per_class
     total = rows * plan.num_classes
     lines = [
         f"noise of a count: {plan.total('counts'):.3g}, where a class has about "
@@ -98,14 +101,15 @@ def privacy(found: Privacy, run: Demands) -> Privacy:
 
     `found` says which scores are seen nevertheless.
     """
-    by, plan, scores = run["dp.noise"], release_plan(run, 2, 2), found.server_sees
+    own, plan, scores = run.of(NoiseKeys), release_plan(run, 2, 2), found.server_sees
+    by = own.noise
     seen = ["statistics of each client without noise"] if by == SERVER else []
     seen += ["each client's statistics with noise"] if by == CLIENT else []
-    is_private = run["dp.test_seed"] is None
+    is_private = own.test_seed is None
     warnings = [] if is_private else [_NOT_PRIVATE]
     warnings += [_TRUSTED] if by == SERVER else []
     warnings += [UNIT, *([_SCORES] if scores else [])]
-    warnings += [] if run["dp.ledger"] else [_NO_LEDGER]
+    warnings += [] if own.ledger else [_NO_LEDGER]
     return replace(
         found,
         guarantee="statistics" if is_private else "none",
@@ -138,59 +142,54 @@ def noise_settings(
     run: Demands, num_classes: int, dim: int, expected: Expected
 ) -> NoiseSettings:
     """The release's settings, from the facts of the run."""
-    delta = run["dp.delta"]
-    total, prior = run["dp.epsilon_total"] or run["dp.epsilon"], run["dp.prior"]
-    plan = release_plan(run, num_classes, dim)
-    return NoiseSettings(
-        plan,
-        by=run["dp.noise"],
-        tolerated=run["dp.tolerated"],
+    own = run.of(NoiseKeys)
+    public = partial(public_rows, own.prior, expected, dim) if own.prior else None
+    return run.of(
+        NoiseSettings,
+        plan=release_plan(run, num_classes, dim),
         preparation=expected.given.transform,
         class_names=expected.class_names,
-        ledger=run["dp.ledger"],
-        most_mu=mu_of(total, delta),
-        most_clients=run["client_num"],
-        test_seed=run["dp.test_seed"],
-        public=partial(public_rows, prior, expected, dim) if prior else None,
+        most_mu=mu_of(own.epsilon_total or own.epsilon, own.delta),
+        most_clients=run.client_num,
+        public=public,
     )
 
 
 def release_plan(run: Demands, num_classes: int, dim: int) -> ReleasePlan:
     """The numbers of the release, for one party that adds all the noise."""
-    about = run["dp.epsilon"], run["dp.delta"], releases_square(run)
-    return ReleasePlan(num_classes, dim, *about)
+    own = run.of(NoiseKeys)
+    square = releases_square(run)
+    return ReleasePlan(num_classes, dim, own.epsilon, own.delta, square)
 
 
 def releases_square(run: Demands) -> bool:
     """Whether clients release the second moment; only public numbers decide this."""
-    form = run.form
+    form, own = run.form, run.of(NoiseKeys)
     return (
         form is not None
         and form.NEEDS != "means"
-        and run["dp.rows_per_class"] >= ROWS_FOR_SQUARE
-        and not run["dp.prior"]
+        and own.rows_per_class >= ROWS_FOR_SQUARE
+        and not own.prior
     )
 
 
 def objections(run: Demands) -> Objections:
     """The settings that exclude differential privacy, and those that need it."""
     if not is_chosen(run.chosen):
-        for key in MANIFEST.keys[1:]:
-            field = key.name.removeprefix("privacy.")
-            default = key.usual
+        for one in NoiseKeys.declared()[1:]:
             why = "which turns differential privacy off"
-            yield Objection("dp.epsilon", {field: [default]}, why)
+            yield Objection("dp.epsilon", {one.field: [one.default]}, why)
         return
-    own = "dp.epsilon"
+    own, by = "dp.epsilon", run.of(NoiseKeys).noise
     yield from _own_problems(run)
-    if run["dp.noise"] == DISTRIBUTED and "secure_sums" not in run:
+    if by == DISTRIBUTED and "secure_sums" not in run:
         why = "must be server or client, since the extra secure_sums is not there"
         yield "dp.noise", why
-    elif run["dp.noise"] == DISTRIBUTED and run["secure_sums"] == "none":
+    elif by == DISTRIBUTED and run.chosen["secure_sums"] == "none":
         kinds = [SERVER, CLIENT]
         why = "since without masks nobody adds up the clients' shares of the noise"
         yield Objection("secure_sums", {"dp.noise": kinds}, why)
-    elif run["dp.noise"] != DISTRIBUTED:
+    elif by != DISTRIBUTED:
         yield Objection("dp.noise", {"secure_sums": ["none"]}, "which needs no sums")
     forms = [name for name, form in CLOSED_FORMS.present().items() if form.from_noise]
     why = "since the noise drowns other heads" if run.form else _ROUNDS
@@ -199,11 +198,11 @@ def objections(run: Demands) -> Objections:
         yield Objection(own, {run.image_model: [""]}, "which releases embeddings")
     for field, (allowed, reason) in _TURNED_OFF.items():
         yield Objection(own, {field: allowed}, reason)
-    if "train" in run["splits"]:
+    if "train" in run.splits:
         yield Objection(
             own, {"splits": []}, "since scores of training rows have no noise"
         )
-    if run["transform"] != NO_TRANSFORM:
+    if run.transform != NO_TRANSFORM:
         yield (
             "transform",
             f"must be [] with {setting(own)}, which scales embeddings to length 1 and "
@@ -246,27 +245,27 @@ _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
 
 
 def _own_problems(run: Demands) -> Iterator[Problem]:
-    if not run["dp.rows_per_class"]:
+    own = run.of(NoiseKeys)
+    if not own.rows_per_class:
         yield (
             "dp.rows_per_class",
             "must be set: about how many rows a class has over all clients. Guess it "
             "from public knowledge; a look at the data would cost privacy",
         )
-    total = run["dp.epsilon_total"]
-    if 0 < total < run["dp.epsilon"]:
+    if 0 < own.epsilon_total < own.epsilon:
         yield "dp.epsilon_total", f"must not be below {setting('dp.epsilon')}"
-    if run.distributed and not run["dp.ledger"]:
+    if run.distributed and not own.ledger:
         yield "dp.ledger", "must name a folder in distributed mode"
-    if run.distributed and not run["agreed.class_names"]:
+    if run.distributed and not run.of(AgreedKeys).class_names:
         yield (
             "agreed.class_names",
             "must name all classes in distributed mode, in the order of their "
             "numbers: otherwise a client's own list tells the server its classes",
         )
-    if not run["dp.project"] and run["dp.project_seed"]:
+    if not own.project and own.project_seed:
         yield "dp.project_seed", f"has no effect with {setting('dp.project')}: 0"
-    clients, spared = run["client_num"], run["dp.tolerated"]
-    if spared is not None and run["dp.noise"] != DISTRIBUTED:
+    clients, spared = run.client_num, own.tolerated
+    if spared is not None and own.noise != DISTRIBUTED:
         yield "dp.tolerated", f"needs {setting('dp.noise')}: distributed"
     elif spared is not None and 0 < clients < spared + 2:
         yield (

@@ -14,7 +14,7 @@ from federatedscope_ggeur.federation.kept_file import row_digests
 from federatedscope_ggeur.rng import numpy_generator
 
 from .ledger import Ledger
-from .manifest import CLIENT, SERVER
+from .manifest import CLIENT, SERVER, NoiseKeys
 from .noisy_release import (
     MOMENTS,
     PublicRows,
@@ -29,50 +29,40 @@ from .noisy_release import (
 _SLACK = 1e-6
 
 
+_NO_PLAN = ReleasePlan(0, 0, 0.0, 0.0, False)
+
+
 @dataclass(frozen=True)
-class NoiseSettings:
+class NoiseSettings(NoiseKeys):
     """How statistics are released under differential privacy.
 
     Attributes
     ----------
     plan : ReleasePlan
         The plan for one party that adds all the noise.
-    by : {"distributed", "server", "client"}
-        Who adds noise: each client a share; the server all; each client all.
-    tolerated : int or None
-        The number t of colluding clients against which "distributed" protects; None
-        means a third of all clients.
     preparation : str
         How rows are prepared before the release.
     class_names : tuple of str
-    ledger : str
-        The folder of clients' ledgers; "" keeps them in memory.
     most_mu : float
         The mu that all releases of a row may spend together.
     most_clients : int
         The most clients that share the noise; 0: any number, for runs on one machine.
-    test_seed : int or None
-        A seed that makes the noise repeat. Such noise protects nothing.
     public : callable () -> PublicRows, optional
         Reads the public rows that the server has beside the release.
     """
 
-    plan: ReleasePlan
-    by: str
-    tolerated: int | None = None
+    plan: ReleasePlan = _NO_PLAN
     preparation: str = ""
     class_names: tuple[str, ...] = ()
-    ledger: str = ""
     most_mu: float = 0.0
     most_clients: int = 0
-    test_seed: int | None = None
     public: Callable[[], PublicRows] | None = None
 
     def plan_of(self, clients: int) -> ReleasePlan:
         """The plan for a run with this number of clients."""
-        if self.by == SERVER:
+        if self.noise == SERVER:
             return self.plan
-        spared = clients - 1 if self.by == CLIENT else self.spared(clients)
+        spared = clients - 1 if self.noise == CLIENT else self.spared(clients)
         return replace(self.plan, clients=clients, spared=spared)
 
     def spared(self, clients: int) -> int:
@@ -95,9 +85,9 @@ class NoiseSettings:
         def against(adding: int) -> float:
             return epsilon_of(plan.sharers(adding), delta)
 
-        if self.by == SERVER:
+        if self.noise == SERVER:
             return {"everyone but the server": against(1), "the server": float("inf")}
-        if self.by == CLIENT:
+        if self.noise == CLIENT:
             # The noise of one client protects even against those who know all other
             # noise.
             return {"everyone": against(1)}
@@ -174,6 +164,6 @@ class Releaser:
             if stage == MOMENTS
             else plan.spread(self._features, self._labels, centre)
         )
-        if own.by == SERVER:
+        if own.noise == SERVER:
             return exact
         return exact + plan.noise(stage, own.words(self._number, stage))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
+from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
@@ -18,6 +19,7 @@ from federatedscope_ggeur.data import DataSet, Embeddings
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.federation.advice import withheld_text
+from federatedscope_ggeur.federation.exchanges.statistics.keys import StatisticsKeys
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.geometry import GeometricShape, Statistics, shape_similarity
@@ -69,7 +71,7 @@ def inspect(arguments: Sequence[str]) -> int:
         dataset = load_data_set(cfg)
     held = Holdings.of(divide(cfg, dataset).clients, dataset.num_classes)
     # The matrices are small: more threads would only wait for each other.
-    with torch_threads(int(cfg.ggeur.num_threads)):
+    with torch_threads(read(cfg.ggeur, RunKeys).num_threads):
         alike = similarities(dataset, options.reference)
     files = {"samples.csv": holdings_csv(held, dataset.class_names)}
     if alike:
@@ -94,7 +96,7 @@ def inspect(arguments: Sequence[str]) -> int:
     # If the server sees only totals, the threshold is on these.
     demands = demands_of(cfg)
     on_clients = demands.own_statistics or demands.calibrates
-    threshold = int(cfg.ggeur.privacy.min_samples) if on_clients else 1
+    threshold = read(cfg.ggeur, StatisticsKeys).min_samples if on_clients else 1
     say(*_about_holdings(held, dataset.class_names, threshold))
     say(*_about_similarities(alike, dataset))
     say(*(folder / name for name in sorted([*files, *pictures])))

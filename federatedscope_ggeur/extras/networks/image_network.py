@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from federatedscope_ggeur.data.encoders.base import (
     register_encoder,
 )
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import AugmentationKeys
 from federatedscope_ggeur.models import (
     Model,
     OtherModel,
@@ -45,7 +46,7 @@ from .base import (
     image_shape,
     put_norms,
 )
-from .keys import NETWORK_KEYS, OWN
+from .keys import OWN, NetworkKeys
 from .pretrained import load_weights
 
 #: The encoder whose rows are pixels.
@@ -91,7 +92,7 @@ _COUNTER = "num_batches_tracked"
 
 @register_other_model(OWN)
 @dataclass(frozen=True)
-class NetworkSettings(OtherModel):
+class NetworkSettings(OtherModel, NetworkKeys):
     """The settings of an image network and of the preparation of its images.
 
     Attributes
@@ -117,15 +118,6 @@ class NetworkSettings(OtherModel):
         autocast, with 8 bits. Weights, sums and losses keep 32-bit floats.
     """
 
-    name: str
-    stem: str = "cifar"
-    norm: str = "batch"
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
-    std: tuple[float, ...] = (0.5, 0.5, 0.5)
-    augment: str = "none"
-    weights: str = ""
-    precision: str = "fp32"
-
     takes_images: ClassVar[bool] = True
 
     @property
@@ -134,9 +126,7 @@ class NetworkSettings(OtherModel):
 
     @classmethod
     def of_run(cls, run: Any) -> NetworkSettings:
-        own = {one.name: run[f"network.{one.name}"] for one in fields(cls)}
-        channels = {name: tuple(map(float, own[name])) for name in ("mean", "std")}
-        return cls(**{**own, **channels})
+        return cls.of(run)
 
     def build(
         self, in_features: int, num_classes: int, dropout: float = 0.0
@@ -150,17 +140,17 @@ class NetworkSettings(OtherModel):
         Whether rows in files are pixels is only known once they are read, see
         `federation.rows.check_rows`.
         """
-        if not run[OWN]:
-            others = {key.name: [key.default] for key in NETWORK_KEYS}
+        if not run.of(NetworkKeys).name:
+            others = {key.name: [key.default] for key in NetworkKeys.declared()}
             yield Objection(OWN, others, "because it is for a network; name a network")
-            if run.reads_images and run["encoder.name"] == PIXELS:
+            if run.reads_images and run.of(EncoderSettings).name == PIXELS:
                 why = "whose pixels are for networks; name one, or take another encoder"
                 yield Objection("encoder.name", {OWN: []}, why)
             return
         if run.reads_images:
             pixels = {"encoder.name": [PIXELS]}
             yield Objection(OWN, pixels, "which is trained on pixels")
-        if run["augmentation"] == "ggeur":
+        if run.of(AugmentationKeys).augmentation == "ggeur":
             other = setting("augmentation")
             why = f"because GGEUR draws embeddings, not pixels; or take another {other}"
             yield Objection(OWN, {"steps": [[]]}, why)

@@ -5,20 +5,21 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from federatedscope_ggeur.errors import did_you_mean
 from federatedscope_ggeur.settings import (
-    NOT_SET,
     Key,
     Registry,
+    Section,
     amount,
     batch_rows,
     below,
     fraction,
     is_number,
+    key,
     layer_width,
     not_negative,
     one_of,
@@ -59,78 +60,80 @@ def _three(values: object) -> bool:
     return all(is_number(value) for value in values)
 
 
+def _floats(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(map(float, values))
+
+
 _means = rule_of("must be three numbers", _three)
 _deviations = rule_of(
     "must be three numbers above 0",
     lambda values: _three(values) and all(v > 0 for v in values),
 )
+_means.read = _deviations.read = _floats  # type: ignore[attr-defined]
 
-NETWORK_KEYS = (
-    Key(
-        OWN,
+
+@dataclass(frozen=True)
+class NetworkKeys(Section):
+    """The settings of a network."""
+
+    PREFIX = "network."
+
+    name: str = key(
         "",
         "A network to train on pixels, in place of a head on embeddings: a name from "
         "docs/networks.md, timm:<model> or one of your own; '': a head. A network "
         "needs ggeur.encoder.name image.",
         _name,
         shared=True,
-    ),
-    Key(
-        "network.stem",
+    )
+    stem: str = key(
         "cifar",
         "First layers of a ResNet. cifar: 3x3, without pooling. imagenet: 7x7 with "
         "stride 2, and pooling.",
         one_of("cifar", "imagenet"),
         shared=True,
-    ),
-    Key(
-        "network.norm",
+    )
+    norm: str = key(
         "batch",
         "Layers in the place of BatchNorm: batch (BatchNorm itself), layer, group (at "
         "most 32 groups) or none.",
         one_of("batch", "layer", "group", "none"),
         shared=True,
-    ),
-    Key(
-        "network.mean",
-        [0.5, 0.5, 0.5],
+    )
+    mean: tuple[float, ...] = key(
+        (0.5, 0.5, 0.5),
         "Mean of red, green and blue, in 0..1, that is subtracted from pixels.",
         _means,
         shared=True,
-    ),
-    Key(
-        "network.std",
-        [0.5, 0.5, 0.5],
+    )
+    std: tuple[float, ...] = key(
+        (0.5, 0.5, 0.5),
         "Standard deviation of red, green and blue that pixels are then divided by.",
         _deviations,
         shared=True,
-    ),
-    Key(
-        "network.augment",
+    )
+    augment: str = key(
         "none",
         "Augmentation of training images. none: none. crop_flip: shift by up to 4 "
         "pixels, mirror. flip_rotate: mirror, rotate by up to 30 degrees. "
         "resized_crop: cut out 70 to 100 %, mirror, change colours.",
         one_of("none", "crop_flip", "flip_rotate", "resized_crop"),
         shared=True,
-    ),
-    Key(
-        "network.weights",
+    )
+    weights: str = key(
         "",
         "Weights that training starts from: a file (.safetensors or a state dict), "
         "default, or the name of weights of torchvision or timm; '': random weights. "
         "A last layer for other classes starts at random.",
         text,
-    ),
-    Key(
-        "network.precision",
+    )
+    precision: str = key(
         "fp32",
         "Number format of the network's convolutions and matrix products: fp32, tf32 "
         "(10 bits, several times faster on a GPU; on a CPU it is fp32) or bf16 (8 "
         "bits).",
         one_of("fp32", "tf32", "bf16"),
-    ),
-)
+    )
 
 
 def _are_stages(value: object) -> bool:
@@ -214,7 +217,7 @@ FEDPG_KEYS = (
     Key("lr", 2e-5, "Learning rate of the generator's Adam.", positive),
     Key(
         "prototype_lr",
-        NOT_SET,
+        None,
         "Learning rate of the virtual prototypes' Adam; -1: as fedpg.lr.",
         positive_or_not_set,
     ),
@@ -242,9 +245,9 @@ FEDPG_KEYS = (
     ),
     Key(
         "until_round",
-        NOT_SET,
+        None,
         "The last round with virtual images; -1: every round has them.",
-        whole(-1),
+        whole(0, not_set_allowed=True),
     ),
 )
 
@@ -287,7 +290,7 @@ OF_METHODS = {
 
 #: All keys, by their full names.
 KEYS = (
-    *NETWORK_KEYS,
+    *NetworkKeys.declared(),
     *(
         replace(key, name=f"{name}.{key.name}")
         for name, keys in OF_METHODS.items()

@@ -11,6 +11,7 @@ from typing import Any
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import AugmentationKeys
 from federatedscope_ggeur.federation.exchanges.base import RunFacts, plugin_exchanges
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import CLOSED_FORMS
@@ -22,6 +23,7 @@ from federatedscope_ggeur.settings import (
 )
 
 from .limits import SERVER
+from .manifest import SumKeys
 from .settings import STAGES, SumSettings, summand_of
 from .vectors import largest_fraction_bits
 
@@ -44,19 +46,27 @@ def is_chosen(chosen: Mapping[str, Any]) -> bool:
 
 def agreed(run: Demands) -> dict[str, object]:
     """The settings of secure sums that server and clients must share."""
-    own = ("min_clients", "radius", "max_rows", "fraction_bits", "confirm")
-    fields = ["secure_sums", *(f"secure_sums_{name}" for name in own)]
-    found = {field: run[field] for field in (*fields, "min_samples", "prototypes")}
-    # The path of the file of keys may differ between sides.
-    trust = run["secure_sums_trust"]
-    return {**found, "secure_sums_trust": trust if trust == SERVER else "a file"}
+    own = run.of(SumKeys)
+    return {
+        "secure_sums": own.secure_sums,
+        "secure_sums_min_clients": own.min_clients,
+        "secure_sums_radius": own.radius,
+        "secure_sums_max_rows": own.max_rows,
+        "secure_sums_fraction_bits": own.fraction_bits,
+        "secure_sums_confirm": own.confirm,
+        "min_samples": run.min_samples,
+        "prototypes": run.of(AugmentationKeys).prototypes,
+        # The path of the file of keys may differ between sides.
+        "secure_sums_trust": SERVER if own.trust == SERVER else "a file",
+    }
 
 
 def word_for_keys(run: Demands) -> str:
     """A text that says whether keys come through the server or are signed."""
-    if run["secure_sums_trust"] != SERVER:
+    own = run.of(SumKeys)
+    if own.trust != SERVER:
         return "keys signed by the clients"
-    compared = ", compared by people" if run["secure_sums_confirm"] else ""
+    compared = ", compared by people" if own.confirm else ""
     return f"{BY_SERVER}{compared}"
 
 
@@ -94,25 +104,19 @@ def sum_settings(facts: RunFacts) -> SumSettings:
     needs_scatter = bool(run.steps) or run.space != "raw" or solves
     stages = STAGES if needs_scatter else STAGES[:2]
     part = summand_of(run)
-    return SumSettings(
-        facts.num_classes,
-        facts.dim,
-        run["min_samples"],
-        stages if part is None else part.STAGES,
-        min_clients=run["secure_sums_min_clients"],
-        radius=run["secure_sums_radius"],
-        max_rows=run["secure_sums_max_rows"],
-        fraction_bits=run["secure_sums_fraction_bits"],
+    settings = run.of(
+        SumSettings,
+        num_classes=facts.num_classes,
+        dim=facts.dim,
+        min_samples=run.min_samples,
+        stages=stages if part is None else part.STAGES,
         agreed=hashlib.sha256(agreed).digest(),
         sends_shape=bool(run.steps),
-        trust=run["secure_sums_trust"],
-        signing_key=run["secure_sums_signing_key"],
-        store=run["secure_sums_store"] if run.distributed else "",
-        new_roster=run["secure_sums_new_roster"],
         class_names=facts.expected.class_names,
-        confirm=run["secure_sums_confirm"],
         summand=None if part is None else part.of(facts),
     )
+    # In one process nothing is sent, so nothing needs to be noted.
+    return settings if run.distributed else replace(settings, store="")
 
 
 def objections(run: Demands) -> Objections:
@@ -123,7 +127,7 @@ def objections(run: Demands) -> Objections:
         yield Objection(own, silent, "which has no keys to compare")
         return
     yield from _own_problems(run)
-    if "train" in run["splits"]:
+    if "train" in run.splits:
         why = "since the server would see each client's loss on the summed rows"
         yield Objection(own, {"splits": []}, why)
     forms = [
@@ -173,26 +177,27 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
             "secure_sums",
             f"there is nothing to sum, since neither {nobody} needs statistics",
         )
-    radius, rows = run["secure_sums_radius"], run["secure_sums_max_rows"]
-    bits, most = run["secure_sums_fraction_bits"], largest_fraction_bits(radius, rows)
-    if bits > most:
+    own = run.of(SumKeys)
+    most = largest_fraction_bits(own.radius, own.max_rows)
+    if own.fraction_bits > most:
         advice = f"set it to {most}" if most >= 8 else "lower one of the others"
         yield (
             "secure_sums_fraction_bits",
-            f"{bits} do not fit 64 bits with {setting('secure_sums_radius')} "
-            f"{radius:g} and {setting('secure_sums_max_rows')} {rows}; {advice}",
+            f"{own.fraction_bits} do not fit 64 bits with "
+            f"{setting('secure_sums_radius')} {own.radius:g} and "
+            f"{setting('secure_sums_max_rows')} {own.max_rows}; {advice}",
         )
     trust = setting("secure_sums_trust")
-    if (run["secure_sums_trust"] == SERVER) != (run["secure_sums_signing_key"] == ""):
+    if (own.trust == SERVER) != (own.signing_key == ""):
         why = f"must be set together with a file of verifying keys in {trust}"
         yield "secure_sums_signing_key", why
-    if run["secure_sums_confirm"] and run["secure_sums_trust"] != SERVER:
+    if own.confirm and own.trust != SERVER:
         why = (
             f"must be False with a file in {trust}, since signed keys need no "
             "telephone call"
         )
         yield "secure_sums_confirm", why
-    if run["secure_sums_confirm"] and not run.distributed:
+    if own.confirm and not run.distributed:
         why = (
             f"must be False without {setting('mode')}: distributed, since all "
             "clients are one process and no keys travel"
@@ -206,7 +211,7 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
                 f"its answers reveal about rows, so {setting('secure_sums')} refuses "
                 "it; give its class a REVEALS, or take the plugin out",
             )
-    clients, least = run["client_num"], run["secure_sums_min_clients"]
+    clients, least = run.client_num, own.min_clients
     if 0 < clients < least:
         yield (
             "client_num",
@@ -214,7 +219,7 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
             "two clients, each could subtract its own statistics from the sum and "
             "see the other's",
         )
-    if run.distributed and not run["secure_sums_store"]:
+    if run.distributed and not own.store:
         yield "secure_sums_store", "must name a folder in distributed mode"
 
 

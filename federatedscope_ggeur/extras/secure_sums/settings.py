@@ -16,6 +16,8 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import RunFacts
 from federatedscope_ggeur.reporting import Privacy
 
+from .manifest import SumKeys
+
 #: The stages that a summand may have.
 OTHER_STAGES = ("moments", "spread")
 
@@ -119,7 +121,7 @@ ALL_STAGES = (*STAGES, *OTHER_STAGES)
 
 
 @dataclass(frozen=True)
-class SumSettings:
+class SumSettings(SumKeys):
     """The settings by which statistics are summed.
 
     Attributes
@@ -131,50 +133,23 @@ class SumSettings:
     stages : tuple of str
         All of `STAGES`, or only counts and means if no scatter is needed. With a
         summand, its stages.
-    min_clients : int
-        The least number of clients in a roster, at least 3.
-    radius : float
-        R: the largest norm of a row.
-    max_rows : int
-        M: the largest number of rows over all clients.
-    fraction_bits : int
-        f: the bits behind the point of a summed number.
     agreed : bytes
         A digest of the other settings that all sides share. Every mask depends on it.
     sends_shape : bool
         Whether clients get the pooled covariance in some form.
-    trust : str
-        "server", or the file of clients' verifying keys.
-    signing_key : str
-        A client's key file; ``{client}`` in it stands for its number.
-    store : str
-        The folder of the client's journal; "" keeps the journal in memory.
-    new_roster : bool
-        Whether the roster may differ from that of an earlier sum over the same rows.
     class_names : tuple of str
         The names of all classes, in the order of their numbers. The journal uses names.
-    confirm : bool
-        Whether a client waits until a person has typed the words of another client.
     summand : Summand, optional
         What clients add in place of their exact statistics.
     """
 
-    num_classes: int
-    dim: int
-    min_samples: int
+    num_classes: int = 0
+    dim: int = 0
+    min_samples: int = 0
     stages: tuple[str, ...] = STAGES
-    min_clients: int = 3
-    radius: float = 1.01
-    max_rows: int = 2**20
-    fraction_bits: int = 40
     agreed: bytes = b""
     sends_shape: bool = False
-    trust: str = "server"
-    signing_key: str = ""
-    store: str = ""
-    new_roster: bool = False
     class_names: tuple[str, ...] = ()
-    confirm: bool = False
     summand: Summand | None = None
 
     def length(self, stage: str, named: int = 0) -> int:

@@ -10,10 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from federatedscope_ggeur.cfg_ggeur.keys import read
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.data import is_image_type
 from federatedscope_ggeur.engines.run import what_to_load
 from federatedscope_ggeur.errors import ConfigError, listed
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import AugmentationKeys
 from federatedscope_ggeur.files import refuse_links, write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import Lines
@@ -308,7 +310,7 @@ class StudyRun:
 def _is_ggeur_without_step_2(cell: PlannedCell, cfg) -> bool:
     """Whether a row is called GGEUR and no more, and does not take step 2."""
     names = {name.lstrip("+ ") for name in cell.labels.values()}
-    return "GGEUR" in names and 2 not in cfg.ggeur.steps
+    return "GGEUR" in names and 2 not in read(cfg.ggeur, AugmentationKeys).steps
 
 
 def _axes_text(names: Sequence[str]) -> str:

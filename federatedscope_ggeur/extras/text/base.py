@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import AugmentationKeys
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.base import OtherModel, register_other_model
 from federatedscope_ggeur.settings import (
@@ -66,7 +67,7 @@ class TextPart:
         yield Objection(own, {**heads, **mixed}, why)
         other = {**{name: [""] for name in others()}, "mlp_hidden_dim": [0]}
         yield Objection(own, other, "which is the model itself")
-        if cls.own_classes and run["augmentation"] == "ggeur":
+        if cls.own_classes and run.of(AugmentationKeys).augmentation == "ggeur":
             why = "in which a client trains on the classes that it holds"
             yield Objection(own, {"steps": [[]]}, why)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from federatedscope_ggeur.settings import (
     Key,
     Registry,
+    Section,
     fraction,
+    key,
     not_negative,
     whole,
 )
@@ -54,65 +56,66 @@ def _model(value: object) -> str:
     return f"must be '' or one of {', '.join(TEXT_MODELS)}; got {value!r}"
 
 
-TEMPLATES = Key(
-    "text.templates",
-    ["one"],
-    "Prompts. The text features of a class are the mean over them. Each is a "
-    "template with {} for the name of the class, or one (a photo of a {}.), or "
-    "imagenet80, the 80 of OpenAI.",
-    _templates,
-    shared=True,
-)
+@dataclass(frozen=True)
+class TextKeys(Section):
+    """The settings of text features."""
 
-TEXT_USE_KEYS = (
-    Key(
-        "text.model",
+    PREFIX = "text."
+
+    templates: tuple[str, ...] = key(
+        ("one",),
+        "Prompts. The text features of a class are the mean over them. Each is a "
+        "template with {} for the name of the class, or one (a photo of a {}.), or "
+        "imagenet80, the 80 of OpenAI.",
+        _templates,
+        shared=True,
+    )
+    model: str = key(
         "",
         "A model with text features as its last layer, trained in place of a head: "
         "fedclip, promptfl or fedtpg; '': a head.",
         _model,
         shared=True,
-    ),
-    Key(
-        "text.prior",
+    )
+    prior: float = key(
         0.0,
         "lda, mixture and auto: the text features of a class count like this many "
         "rows in its mean; 0: not at all. 4 is a good value.",
         not_negative,
         shared=True,
-    ),
-    Key(
-        "text.ensemble",
+    )
+    ensemble: float = key(
         0.0,
         "lda and auto: weight of the closed form's logits beside the zero-shot ones; "
         "0: no ensemble; 1: as published.",
         not_negative,
         shared=True,
-    ),
-    Key(
-        "text.regulariser",
+    )
+    regulariser: float = key(
         0.0,
         "Training of a linear head: weight of |W - W_zs|^2, which pulls it to the "
         "zero-shot head; 0: no pull.",
         not_negative,
         shared=True,
-    ),
-    Key(
-        "text.interpolate",
+    )
+    interpolate: float = key(
         1.0,
         "Share t of the trained head in the saved one, (1 - t) W_zs + t W, from 0 to "
         "1; 1: only the trained head.",
         fraction(),
         shared=True,
-    ),
-)
+    )
+
+
+#: The settings by which a run uses text features.
+TEXT_USE_KEYS = TextKeys.declared()[1:]
 
 #: The settings of text models.
 OF_MODELS: dict[str, tuple[Key, ...]] = {
     "promptfl": (
         Key(
             "n_ctx",
-            16.0,
+            16,
             "Number of trained vectors before the name of a class.",
             whole(1, maximum=64),
         ),
@@ -120,7 +123,7 @@ OF_MODELS: dict[str, tuple[Key, ...]] = {
     "fedtpg": (
         Key(
             "n_ctx",
-            4.0,
+            4,
             "Number of vectors that the network makes.",
             whole(1, maximum=64),
         ),
@@ -128,8 +131,7 @@ OF_MODELS: dict[str, tuple[Key, ...]] = {
 }
 
 KEYS = (
-    TEMPLATES,
-    *TEXT_USE_KEYS,
+    *TextKeys.declared(),
     *(
         replace(key, name=f"{name}.{key.name}")
         for name, keys in OF_MODELS.items()
@@ -142,4 +144,4 @@ def uses_text(read: Callable[[str], Any]) -> bool:
     """Whether a run uses text features; `read` returns a setting by its name."""
     if read("closed_form") == ZEROSHOT:
         return True
-    return any(read(key.name) != key.default for key in TEXT_USE_KEYS)
+    return any(read(one.name) != one.default for one in TEXT_USE_KEYS)

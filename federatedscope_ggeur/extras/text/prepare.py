@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.demands import other_model_of
+from federatedscope_ggeur.cfg_ggeur.keys import read
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     encoder_device,
     encoding_settings,
@@ -21,7 +22,7 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 
 from .base import TextModelSettings, TextPart
 from .classes import ClassTexts
-from .keys import TEXT_MODELS
+from .keys import TEXT_MODELS, TextKeys
 from .load import TextFeatures, read_text_file
 from .prompts import TextMix, TextPull
 
@@ -36,16 +37,16 @@ def prepared(
     """Prepare the text features of the classes `names`; see `class_texts`."""
     texts = class_texts(cfg, names, dim, identity, encoder)
     form, other = CLOSED_FORMS.get(cfg.ggeur.closed_form), other_model_of(cfg)
+    own = read(cfg.ggeur, TextKeys)
     is_told = form is not None and form.needs_known
     if isinstance(other, TextModelSettings):
         other = replace(other, texts=texts)
-    strength, share = cfg.ggeur.text.regulariser, cfg.ggeur.text.interpolate
     return Prepared(
         texts.key,
         texts if is_told or texts.prior or texts.ensemble else None,
         other,
-        TextPull(texts.weight, strength) if strength else None,
-        TextMix(texts.weight, share) if share != 1 else None,
+        TextPull(texts.weight, own.regulariser) if own.regulariser else None,
+        TextMix(texts.weight, own.interpolate) if own.interpolate != 1 else None,
     )
 
 
@@ -78,8 +79,8 @@ def class_texts(
             f"ggeur.encoder: its text features have D = {found.features.shape[1]}, but "
             f"the embeddings have D = {dim}; name the model that made the embeddings"
         )
-    chosen = cfg.ggeur.text
-    part = TEXT_MODELS.get(chosen.model)
+    own = read(cfg.ggeur, TextKeys)
+    part = TEXT_MODELS.get(own.model)
     prompts = None
     if part is not None and part.learns_prompts:
         prompts = _prompts(cfg, names, identity, part)
@@ -87,8 +88,8 @@ def class_texts(
         features,
         found.scale,
         found.key,
-        prior=float(chosen.prior),
-        ensemble=float(chosen.ensemble),
+        prior=float(own.prior),
+        ensemble=float(own.ensemble),
         prompts=prompts,
     )
 
@@ -114,7 +115,8 @@ def text_features(
     from .load import load_text
 
     encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
-    return load_text(names, cfg.ggeur.text.templates, encoding, identity).found
+    templates = read(cfg.ggeur, TextKeys).templates
+    return load_text(names, templates, encoding, identity).found
 
 
 def embedded(
@@ -126,7 +128,8 @@ def embedded(
     """Make missing text features of the classes; returns lines about them."""
     from .load import load_text
 
-    made = load_text(names, cfg.ggeur.text.templates, encoding, identity)
+    templates = read(cfg.ggeur, TextKeys).templates
+    made = load_text(names, templates, encoding, identity)
     how = "already in the cache"
     if made.prompts:
         how = f"{made.prompts} prompts now, in {made.seconds:.1f} s"

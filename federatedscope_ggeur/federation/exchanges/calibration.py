@@ -18,13 +18,19 @@ from federatedscope_ggeur.geometry import Space, Statistics
 from federatedscope_ggeur.models import (
     LinearHead,
     Model,
-    calibration_draws,
     draw_features,
     put_last_layer,
     take_last_layer,
 )
 from federatedscope_ggeur.rng import derive_seed
-from federatedscope_ggeur.settings import Key, Objection, Objections, one_of
+from federatedscope_ggeur.settings import (
+    Objection,
+    Objections,
+    Section,
+    amount,
+    key,
+    one_of,
+)
 
 from ..advice import withheld_note
 from ..demands import Demands
@@ -175,22 +181,30 @@ class Calibration:
         return calibrated, details
 
 
-KEYS = (
-    Key(
-        "calibrate",
+@dataclass(frozen=True)
+class CalibrationKeys(Section):
+    """The settings of calibration."""
+
+    calibrate: str = key(
         "none",
         "After the last round. none: nothing. ccvr: train the last layer again on "
         "draws from the clients' merged class statistics of its inputs.",
         one_of("none", "ccvr"),
         shared=True,
-    ),
-    *(replace(key, name=f"ccvr.{key.name}") for key in calibration_draws.SETTINGS),
-)
+    )
+    samples: int = key(500, "CCVR: draws for each class.", amount, name="ccvr.samples")
+    epochs: int = key(
+        10,
+        "CCVR: epochs on the draws, with train.optimizer and dataloader.batch_size.",
+        amount,
+        name="ccvr.epochs",
+    )
 
 
 def calibration_settings(run: Demands, training: TrainingSettings):
     """The settings of calibration, with the clients' settings of `training`."""
-    return CalibrationSettings(run["ccvr.samples"], run["ccvr.epochs"], training)
+    own = run.of(CalibrationKeys)
+    return CalibrationSettings(own.samples, own.epochs, training)
 
 
 def objections(run: Demands) -> Objections:
@@ -267,7 +281,7 @@ class CalibrationExchange(Exchange):
 
     KINDS = (CALIBRATE,)
     CLIENT = CalibrationClient
-    KEYS = KEYS
+    KEYS = CalibrationKeys.declared()
     objections = staticmethod(objections)
     REVEALS = "statistics of the last layer's input, for each class of each client"
 

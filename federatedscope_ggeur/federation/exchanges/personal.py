@@ -27,7 +27,7 @@ from federatedscope_ggeur.models.closed_forms.personal import (
 )
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import PersonalRecord, average
-from federatedscope_ggeur.settings import Key, Objection, Objections, one_of
+from federatedscope_ggeur.settings import Objection, Objections, Section, key, one_of
 
 from .. import wire
 from ..demands import Demands
@@ -162,16 +162,19 @@ class PersonalScore:
         return cls(message.client(), correct, total, recall)
 
 
-KEYS = (
-    Key(
-        "personal.head",
+@dataclass(frozen=True)
+class PersonalKeys(Section):
+    """The settings of clients' own heads."""
+
+    PREFIX = "personal."
+
+    head: str = key(
         "none",
         "Each client's own head beside the one-shot head. none: no own heads. means: "
         "LDA whose class means lie between the client's means and the merged means.",
         one_of("none", "means"),
         shared=True,
-    ),
-)
+    )
 
 
 def objections(run: Demands) -> Objections:
@@ -299,7 +302,7 @@ class PersonalExchange(Exchange):
 
     KINDS = (PERSONAL_LOSSES, PERSONAL_HEAD)
     CLIENT = PersonalClient
-    KEYS = KEYS
+    KEYS = PersonalKeys.declared()
     objections = staticmethod(objections)
     REVEALS = "rounded log-losses of each client's own head, and its test accuracy"
 

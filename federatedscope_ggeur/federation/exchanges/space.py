@@ -20,7 +20,7 @@ from federatedscope_ggeur.geometry import (
     Totals,
 )
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.settings import Key, one_of
+from federatedscope_ggeur.settings import Section, key, one_of
 
 from .. import wire
 from ..demands import Demands
@@ -36,7 +36,8 @@ from .base import (
     register_exchange,
     require_known,
 )
-from .statistics.upload import EMBEDDINGS, StatisticsSettings, StatisticsUpload
+from .statistics.keys import StatisticsKeys
+from .statistics.upload import EMBEDDINGS, StatisticsUpload
 
 F64 = torch.float64
 _ROUNDING = 1e-6
@@ -202,9 +203,11 @@ class SpaceMaker:
         return Space.raw(self._dim)
 
 
-KEYS = (
-    Key(
-        "space",
+@dataclass(frozen=True)
+class SpaceKeys(Section):
+    """The setting of the space."""
+
+    space: str = key(
         SPACES[0],
         "Coordinates of the embeddings in training, from totals of the clients' rows. "
         "standard: centred and scaled so that one learning rate suits all embeddings; "
@@ -212,8 +215,7 @@ KEYS = (
         "they are. The saved head takes raw embeddings in each case.",
         one_of(*SPACES),
         shared=True,
-    ),
-)
+    )
 
 
 class SpaceClient(ClientSide):
@@ -231,7 +233,7 @@ class SpaceClient(ClientSide):
                 within += own.spread
                 squares = own.squares if squares is None else squares + own.squares
         totals = Totals.of_rows(client.features[told])
-        if client.settings.of(StatisticsSettings).float32_means:
+        if client.settings.of(StatisticsKeys).float32_means:
             totals = replace(totals, mean=totals.mean.float().double())
         return TotalsUpload(client.number, totals, within, squares)
 
@@ -306,7 +308,7 @@ class SpaceExchange(Exchange):
 
     KINDS = (TOTALS,)
     CLIENT = SpaceClient
-    KEYS = KEYS
+    KEYS = SpaceKeys.declared()
     REVEALS = "the mean and the variances of each client's rows"
 
     def __init__(self, course):

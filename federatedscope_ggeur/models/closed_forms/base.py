@@ -439,11 +439,14 @@ class ClosedForm:
             form = settings.pop(other, None) or CLOSED_FORMS[other]()
             setattr(self, other, form)
         for key in self.SETTINGS:
-            value = settings.pop(key.name, key.default)
-            problem = key.rule(NOT_SET if value is None else value)
+            value = key.in_config
+            if settings.get(key.name) is not None:
+                value = settings[key.name]
+            settings.pop(key.name, None)
+            problem = key.rule(value)
             if problem:
                 raise ConfigError(f"ggeur.{self.name}.{key.name}: {problem}")
-            setattr(self, key.name, None if value is None else key.read(value))
+            setattr(self, key.name, key.read(value))
         if settings:
             raise TypeError(
                 f"the closed form {self.name} has no setting {', '.join(settings)}"

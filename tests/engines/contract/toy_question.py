@@ -16,7 +16,7 @@ from pathlib import Path
 from federatedscope_ggeur import register_exchange
 from federatedscope_ggeur.federation import exchanges, wire
 from federatedscope_ggeur.settings import Key
-from federatedscope_ggeur.settings.key import rule_of
+from federatedscope_ggeur.settings.keys import rule_of
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,9 @@ class Weak(noisy_release.ReleasePlan):
 
 
 def settings(by, square):
-    return NoiseSettings(noisy_release.ReleasePlan(9, 40, 4.0, 1e-5, square), by=by)
+    return NoiseSettings(
+        plan=noisy_release.ReleasePlan(9, 40, 4.0, 1e-5, square), noise=by
+    )
 
 
 @pytest.mark.slow

@@ -272,8 +272,8 @@ LABELS = torch.zeros(6, dtype=torch.int64)
 
 def releaser(folder, rows, total=1.0, preparation="l2", number=1):
     settings = NoiseSettings(
-        noisy_release.ReleasePlan(1, 4, 1.0, 1e-5, False),
-        by="client",
+        plan=noisy_release.ReleasePlan(1, 4, 1.0, 1e-5, False),
+        noise="client",
         preparation=preparation,
         class_names=("a",),
         ledger=str(folder),

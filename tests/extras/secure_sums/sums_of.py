@@ -15,7 +15,14 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 CLASSES, DIM = 5, 4
 #: As many as any test has.
 NAMES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay")
-SETTINGS = SumSettings(CLASSES, DIM, 3, max_rows=2**16, class_names=NAMES[:CLASSES])
+SETTINGS = SumSettings(
+    num_classes=CLASSES,
+    dim=DIM,
+    min_samples=3,
+    store="",
+    max_rows=2**16,
+    class_names=NAMES[:CLASSES],
+)
 SESSION = bytes(range(16))
 
 

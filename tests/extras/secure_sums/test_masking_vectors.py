@@ -257,7 +257,7 @@ def test_an_unfinished_stage_gives_nothing_and_names_who_is_missing():
 
 def test_what_an_unfinished_session_has_sent_is_uniform():
     """All uploads in hand but one: their total is noise."""
-    settings = SumSettings(3, 200, 3)
+    settings = SumSettings(num_classes=3, dim=200, min_samples=3, store="")
     clients = {k: rows(k, 30, classes=3, dim=200) for k in (1, 2, 3, 4)}
     one = Sum(clients, settings)
     one.run()
@@ -287,7 +287,8 @@ def summed(dim=4):
     for k, counts in parts.items():
         y = torch.from_numpy(np.repeat(np.arange(3), counts))
         clients[k] = rows(k, len(y), classes=3, dim=dim)[0], y
-    found = Sum(clients, SumSettings(3, dim, 3)).run()
+    settings = SumSettings(num_classes=3, dim=dim, min_samples=3, store="")
+    found = Sum(clients, settings).run()
     assert found.kept_back == (0,)
     return found
 

@@ -30,7 +30,10 @@ from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATIS
 from federatedscope_ggeur.federation.wire.schema import Declared
 
 SETTINGS = SumSettings(
-    *(CLASSES, DIM, 3),
+    num_classes=CLASSES,
+    dim=DIM,
+    min_samples=3,
+    store="",
     radius=20.0,
     max_rows=2**14,
     fraction_bits=36,

@@ -25,7 +25,7 @@ from federatedscope_ggeur.extras.text.adapter import AdapterHead
 from federatedscope_ggeur.extras.text.base import CosineHead, TextModelSettings
 from federatedscope_ggeur.extras.text.classes import ClassTexts
 from federatedscope_ggeur.extras.text.generator import ContextGenerator
-from federatedscope_ggeur.extras.text.keys import TEMPLATES, TEXT_MODELS
+from federatedscope_ggeur.extras.text.keys import TEXT_MODELS, TextKeys
 from federatedscope_ggeur.extras.text.load import (
     load_text,
     mean_features,
@@ -213,7 +213,7 @@ def test_fedtpgs_config_takes_bare_names_as_its_release_does():
     ],
 )
 def test_what_the_key_takes(value, problem):
-    found = TEMPLATES.rule(value)
+    found = TextKeys.by_field()["templates"].rule(value)
     assert problem in found
     assert bool(found) == bool(problem)
 

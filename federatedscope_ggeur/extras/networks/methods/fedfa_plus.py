@@ -126,7 +126,7 @@ class FedFAPlus(Method):
             *(() if variant in _ALIGNED else _OF_ALIGNMENT),
         ]
         for key in cls.SETTINGS:
-            if key.name in unused and settings[key.name] != key.usual:
+            if key.name in unused and settings[key.name] != key.default:
                 yield (
                     key.name,
                     f"has no effect with ggeur.fedfa_plus.variant: {variant}",

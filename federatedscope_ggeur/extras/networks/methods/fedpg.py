@@ -29,7 +29,6 @@ from federatedscope_ggeur.methods.class_means import (
 from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.models import Model, bind_vector, load_vector, to_vector
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.settings import NOT_SET
 
 from ..keys import FEDPG_KEYS
 from .vhl import (
@@ -319,7 +318,7 @@ class FedPG(Method):
     strength: float
     prototypes: str
     constraint: bool
-    until_round: int
+    until_round: int | None
 
     @classmethod
     def setting_notes(cls, settings):
@@ -444,7 +443,7 @@ class FedPG(Method):
 
     def _draws_after(self, round_number: int) -> bool:
         """Whether a set is drawn after this round, for the next round."""
-        return self.until_round == NOT_SET or round_number < self.until_round
+        return self.until_round is None or round_number < self.until_round
 
 
 def global_prototypes(updates) -> tuple[Tensor, Tensor]:

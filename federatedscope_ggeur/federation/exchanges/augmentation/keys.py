@@ -19,11 +19,10 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import AUGMENTATIONS
 from federatedscope_ggeur.settings import (
-    NOT_SET,
-    Key,
     Objection,
     Objections,
-    alike,
+    Section,
+    key,
     one_of,
     positive_share,
     steps,
@@ -71,39 +70,38 @@ RELEASE_TARGET, PER_ANCHOR = 2000, 50
 #: For step 2 around the one mean over all other clients.
 OTHERS_SIZE = 600
 
-KEYS = (
-    Key(
-        "augmentation",
+
+@dataclass(frozen=True)
+class AugmentationKeys(Section):
+    """The settings of augmentation."""
+
+    augmentation: str = key(
         "ggeur",
         "What happens to embeddings in training. ggeur: GGEUR with the steps of "
         "ggeur.steps. none: nothing. Any other name is a baseline augmentation.",
         AUGMENTATIONS.rule,
         shared=True,
-    ),
-    Key(
-        "steps",
-        [1, 2],
+    )
+    steps: tuple[int, ...] = key(
+        (1, 2),
         "GGEUR's augmentation steps: [] none, [1] single-domain, [1, 2] multi-domain, "
         "[2] around prototypes alone.",
         steps,
         shared=True,
-    ),
-    Key(
-        "scale",
+    )
+    scale: str = key(
         "covariance",
         "Length of the noise along direction m: covariance sqrt(lambda_m), eigenvalue "
         "lambda_m (the paper's formula).",
         one_of("covariance", "eigenvalue"),
-    ),
-    Key(
-        "noise",
+    )
+    noise: str = key(
         "fixed",
         "fixed: the same augmented set in every round; fresh: new noise in "
         "every round.",
         one_of("fixed", "fresh"),
-    ),
-    Key(
-        "epoch_share",
+    )
+    epoch_share: float = key(
         1.0,
         "Share of the augmented set in one epoch. Each round draws it anew, with new "
         "noise and the class proportions and aggregation weights of the whole set. A "
@@ -111,25 +109,22 @@ KEYS = (
         "Below 1 the run is cheaper; it is not the paper's.",
         positive_share,
         shared=True,
-    ),
-    Key(
-        "geometry",
+    )
+    geometry: str = key(
         "class",
         "Shapes that the server sends for GGEUR. class: one for each class. pooled: "
         "one for all classes, from the scatter within classes.",
         one_of("class", "pooled"),
         shared=True,
-    ),
-    Key(
-        "prototypes",
+    )
+    prototypes: str = key(
         "domain",
         "Anchors of step 2, for each class. domain: one for each other domain. "
         "client: one for each other client. others: one mean over all other clients; "
         "secure sums need it.",
         one_of("domain", "client", "others"),
-    ),
-    Key(
-        "sizes",
+    )
+    sizes: str = key(
         "auto",
         "How many rows a class gets. paper: step 1 fills the class up to step1_size, "
         "and step 2 adds step2_size for each prototype; a larger class keeps all its "
@@ -142,45 +137,53 @@ KEYS = (
         "first and fills up with new ones, at random. auto: document if one of its "
         "keys is set, otherwise paper.",
         one_of("auto", "paper", "release", "document"),
-    ),
-    *alike(
-        NOT_SET,
-        whole(0, not_set_allowed=True, maximum=10**9),
-        step1_size="paper: rows of a class after step 1, its own rows included; -1: "
+    )
+    step1_size: int | None = key(
+        None,
+        "paper: rows of a class after step 1, its own rows included; -1: "
         "2000 with steps [1], otherwise 500. release: the same with steps [1] and no "
         "target, otherwise the new rows of a class in step 1; -1: 500.",
-        step2_size="paper, release: new rows for each prototype in step 2; -1: 500, or "
+        whole(0, not_set_allowed=True, maximum=10**9),
+    )
+    step2_size: int | None = key(
+        None,
+        "paper, release: new rows for each prototype in step 2; -1: 500, or "
         "600 with prototypes others, where a class has only one prototype.",
-        num_generated_per_sample="document: new rows around each embedding in step 1; "
-        "-1: 50.",
-        num_generated_per_prototype="document: new rows for each prototype in step 2; "
-        "-1: 50.",
-    ),
-    Key(
-        "target_size_per_class",
-        NOT_SET,
+        whole(0, not_set_allowed=True, maximum=10**9),
+    )
+    num_generated_per_sample: int | None = key(
+        None,
+        "document: new rows around each embedding in step 1; -1: 50.",
+        whole(0, not_set_allowed=True, maximum=10**9),
+    )
+    num_generated_per_prototype: int | None = key(
+        None,
+        "document: new rows for each prototype in step 2; -1: 50.",
+        whole(0, not_set_allowed=True, maximum=10**9),
+    )
+    target_size_per_class: int | None = key(
+        None,
         "release, document: rows of a class after the cut, its own rows included; -1: "
         "2000 with release and step 2, otherwise no cut.",
         whole(1, not_set_allowed=True),
-    ),
-    Key(
-        "weight",
+    )
+    weight: str = key(
         "augmented",
         "Number of rows that a client counts for in averages; the server learns it. "
         "augmented: all rows that the client trains on. original: its own rows. "
         "statistics: the rows that it sends statistics of, so that the server learns "
         "nothing of withheld rows.",
         one_of("augmented", "original", "statistics"),
-    ),
-    Key(
-        "privacy.train_withheld",
+    )
+    train_withheld: bool = key(
         True,
         "Train on rows of classes in which the client has fewer rows than "
         "privacy.min_samples. The update of a head reveals a class's only row. False "
         "leaves these rows out.",
         one_of(True, False),
-    ),
-)
+        name="privacy.train_withheld",
+    )
+
 
 _TARGET = "target_size_per_class"
 _TOTALS = ("step1_size", "step2_size")
@@ -195,12 +198,13 @@ _SIZES = {
 
 def set_settings(run: Demands, only_alone: bool = False) -> SetSettings:
     """The settings by which clients make their training sets."""
-    how = run["scale"], run["noise"], run["epoch_share"]
+    own = run.of(AugmentationKeys)
+    sizes = _sizes(run)
     return SetSettings(
-        AugmentationSettings(run.steps, _sizes(run), *how),
-        prototypes=run["prototypes"],
-        weight=run["weight"],
-        train_withheld=run["train_withheld"],
+        AugmentationSettings(run.steps, sizes, own.scale, own.noise, own.epoch_share),
+        prototypes=own.prototypes,
+        weight=own.weight,
+        train_withheld=own.train_withheld,
         only_alone=only_alone,
     )
 
@@ -208,50 +212,56 @@ def set_settings(run: Demands, only_alone: bool = False) -> SetSettings:
 def _sizes(run: Demands) -> Sizes:
     """The chosen rule for the size of training sets, with its numbers."""
 
-    def number(name: str, default: int) -> int:
-        return default if run[name] is None else run[name]
-
-    rule, target = run["sizes"], run[_TARGET]
+    own = run.of(AugmentationKeys)
+    rule, target = own.sizes, own.target_size_per_class
     if rule == "auto":
-        rule = "document" if _given(run, _SIZES["document"]) else "paper"
+        rule = "document" if _given(own, _SIZES["document"]) else "paper"
     if rule == "document":
-        per_sample, per_prototype = (number(name, PER_ANCHOR) for name in _PER_STEP)
-        return PerAnchorSizes(per_sample, per_prototype, target)
+        return PerAnchorSizes(
+            _or(own.num_generated_per_sample, PER_ANCHOR),
+            _or(own.num_generated_per_prototype, PER_ANCHOR),
+            target,
+        )
     single_domain = run.steps == (1,)
     papers = single_domain and rule == "paper"
-    step1 = number("step1_size", SINGLE_DOMAIN_SIZE if papers else MULTI_DOMAIN_SIZE)
+    step1 = _or(own.step1_size, SINGLE_DOMAIN_SIZE if papers else MULTI_DOMAIN_SIZE)
     # One prototype takes the place of many, see the keys.
-    one = run["prototypes"] == "others"
-    step2 = number("step2_size", OTHERS_SIZE if one else PROTOTYPE_SIZE)
+    others = own.prototypes == "others"
+    step2 = _or(own.step2_size, OTHERS_SIZE if others else PROTOTYPE_SIZE)
     if rule == "paper" or (single_domain and target is None):
         return TotalSizes(step1, step2)
-    return ReleaseSizes(step1, step2, number(_TARGET, RELEASE_TARGET))
+    return ReleaseSizes(step1, step2, _or(target, RELEASE_TARGET))
 
 
-def _given(run: Demands, fields: tuple[str, ...]) -> list[str]:
-    return [name for name in fields if run[name] is not None]
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _given(own: AugmentationKeys, fields: tuple[str, ...]) -> list[str]:
+    return [name for name in fields if getattr(own, name) is not None]
 
 
 def objections(run: Demands) -> Objections:
     """The settings that cannot go with the rules for training sets."""
-    if run["weight"] == "statistics" and not run.own_statistics:
+    own = run.of(AugmentationKeys)
+    if own.weight == "statistics" and not run.own_statistics:
         yield (
             "weight",
             "cannot be statistics if no client sends statistics of its own, since "
             "all weights would be 0",
         )
-    if run["prototypes"] == "others" and not run.only_totals:
+    if own.prototypes == "others" and not run.only_totals:
         kinds = {"prototypes": ["domain", "client"]}
         for name in settings_for_totals():
             yield Objection(name, kinds, "which has no means over all other clients")
         if not settings_for_totals():
             yield "prototypes", "must be domain or client; nothing here sums over all"
-    if run["epoch_share"] < 1:
+    if own.epoch_share < 1:
         yield from _without_epochs(run)
-    if run["sizes"] == "auto":
-        yield from _unclear_sizes(run)
+    if own.sizes == "auto":
+        yield from _unclear_sizes(own)
         return
-    takes = _SIZES[run["sizes"]]
+    takes = _SIZES[own.sizes]
     others = (n for n in (*_TOTALS, *_PER_STEP, _TARGET) if n not in takes)
     why = f"which takes {', '.join(takes)}"
     yield Objection("sizes", {name: [None] for name in others}, why)
@@ -262,21 +272,21 @@ def _without_epochs(run: Demands) -> Objections:
     if not run.steps:
         yield "epoch_share", "must be 1 in a run without an augmented set"
     why = "which takes mini-batches of an epoch, however large it is"
-    if run["batch_or_epoch"] == "batch":
+    if run.batch_or_epoch == "batch":
         yield Objection("batch_or_epoch", {"epoch_share": [1]}, why)
     why = "since only for SGD the rate says how far training goes"
     yield Objection("epoch_share", {"optimizer.type": ["SGD"]}, why)
 
 
-def _unclear_sizes(run: Demands) -> Objections:
+def _unclear_sizes(own: AugmentationKeys) -> Objections:
     """Size settings that do not show which size rule is meant."""
-    per_anchor = _given(run, _SIZES["document"])
+    per_anchor = _given(own, _SIZES["document"])
     if not per_anchor:
         return
     beside, rule = per_anchor[0], setting("sizes")
     why = f"which belongs to another rule; name the rule by {rule}"
     yield Objection(beside, {name: [None] for name in _TOTALS}, why)
     for step, name in enumerate(_PER_STEP, start=1):
-        if step in run["steps"] and run[name] is None:
+        if step in own.steps and getattr(own, name) is None:
             is_set = f"{setting(beside)} is set and {setting('steps')} holds {step}"
             yield name, f"must be set, because {is_set}; or name the rule by {rule}"

@@ -474,7 +474,7 @@ class ClosedFormExchange(Exchange):
     KINDS = (LEAVE_ONE_OUT, LOG_LOSSES, CONFIDENCES)
     CLIENT = ClosedFormClient
     TAKES_WEIGHTS = True
-    KEYS = keys.KEYS
+    KEYS = keys.ClosedFormKeys.declared()
     objections = staticmethod(keys.objections)
     REVEALS = (
         "for each client, how many of the rows in its statistics each candidate "
@@ -631,7 +631,7 @@ class ClosedFormExchange(Exchange):
         choice = choose_by_hits(form, counts, share, takes_clients)
         if keeps_best:
             unsent = classes - len(components.labels.unique())
-            averages = self._demands["keep"] == "average"
+            averages = self._demands.of(keys.ClosedFormKeys).keep == "average"
             hidden = self.server.task.model.hidden_beside(self.server.task.dim)
             choice = end_or_train(choice, counts, uploaded, unsent, averages, hidden)
         return choice

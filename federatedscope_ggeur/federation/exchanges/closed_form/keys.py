@@ -1,46 +1,49 @@
 """Settings of the one-shot (closed-form) head."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.settings import Key, Objection, Objections, one_of
+from federatedscope_ggeur.settings import Objection, Objections, Section, key, one_of
 
-KEYS = (
-    Key(
-        "closed_form",
+
+@dataclass(frozen=True)
+class ClosedFormKeys(Section):
+    """The settings of the one-shot head."""
+
+    closed_form: str = key(
         "none",
         "A one-shot head, computed from the statistics of round 0: none, or a "
         "closed form.",
         CLOSED_FORMS.rule,
         shared=True,
-    ),
-    Key(
-        "init",
+    )
+    init: str = key(
         "random",
         "Where training starts. random: at random weights. closed_form: at the head "
         "that ggeur.closed_form names. With random and a closed form, nothing is "
         "trained: the closed form is the result.",
         one_of("random", "closed_form"),
         shared=True,
-    ),
-    Key(
-        "temperature",
+    )
+    temperature: str = key(
         "leave_one_out",
         "How the head's probabilities are calibrated. leave_one_out: a temperature "
         "from the log-loss of the clients' rows, each left out of the head; a trained "
         "head takes 150 or more validation rows instead. none: not at all.",
         one_of("leave_one_out", "none"),
         shared=True,
-    ),
-    Key(
-        "confidences",
+    )
+    confidences: bool = key(
         False,
         "Clients send, as 64 counts, how confident the one-shot head is on their "
         "rows, each left out of the head. `predict --flag-below` needs these counts.",
         one_of(True, False),
         shared=True,
-    ),
-    Key(
-        "keep",
+    )
+    keep: str = key(
         "trained",
         "With init closed_form: which head the run keeps. trained: the trained one. "
         "best: the one-shot head or the trained one, whichever does better on "
@@ -51,25 +54,25 @@ KEYS = (
         "columns an MLP is trained, from random weights, without draws for that mean.",
         one_of("trained", "best", "average"),
         shared=True,
-    ),
-)
+    )
 
 
 def objections(run: Demands) -> Objections:
     """The settings that exclude a one-shot head, and those that require one."""
-    if run.form is None and run["init"] != "random":
+    own = run.of(ClosedFormKeys)
+    if run.form is None and own.init != "random":
         trainable = [name for name, form in CLOSED_FORMS.items() if form.trainable]
         why = f"which gives no head to start from; take {' or '.join(trainable)}"
         yield Objection("closed_form", {"init": ["random"]}, why)
-    if run["init"] == "random":
+    if own.init == "random":
         yield Objection("init", {"keep": ["trained"]}, "which leaves only one head")
     if run.closed_form and not run.trains:
         why = "where a head in closed form is the whole run"
         yield Objection("init", {"calibrate": ["none"]}, why)
-    if run["confidences"] and not run.seeks_temperature:
+    if own.confidences and not run.seeks_temperature:
         why = "which makes clients score their left-out rows"
         yield Objection("confidences", {"temperature": ["leave_one_out"]}, why)
-    if run["keep"] == "average":
+    if own.keep == "average":
         known = CLOSED_FORMS.present()
         asking = [n for n, f in known.items() if f.trainable and f.asks]
         forms = [name for name in asking if CLOSED_FORMS[name].leaves_out()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -25,7 +25,7 @@ from federatedscope_ggeur.models.closed_forms import (
 from federatedscope_ggeur.models.closed_forms.left_out import log_losses
 from federatedscope_ggeur.reporting import TemperatureScaling, WorstClient, average
 from federatedscope_ggeur.reporting.json_values import from_json_value
-from federatedscope_ggeur.settings import Key, Objection, Objections, names
+from federatedscope_ggeur.settings import Objection, Objections, Section, key, names
 
 from ..base import (
     ClientSide,
@@ -49,20 +49,22 @@ from .scores import (
     score_of,
 )
 
-KEYS = (
-    Key(
-        "unseen_domains",
-        [],
+
+@dataclass(frozen=True)
+class EvaluationKeys(Section):
+    """The settings of evaluation."""
+
+    unseen_domains: tuple[str, ...] = key(
+        (),
         "Domains for the test alone: no client holds them, and every evaluation "
         "scores them (leave one domain out).",
         names("domain names"),
-    ),
-)
+    )
 
 
 def objections(run: Demands) -> Objections:
     """The settings that cannot go with early stopping by test rows."""
-    if run["best_by"].startswith("test_"):
+    if run.best_by.startswith("test_"):
         why = "since test rows may not decide when a run ends"
         yield Objection("best_by", {"patience": [0]}, why)
 
@@ -258,7 +260,7 @@ class EvaluationExchange(Exchange):
     KINDS = (EVALUATE, VALIDATION_LOSSES)
     CLIENT = EvaluationClient
     TAKES_WEIGHTS = True
-    KEYS = KEYS
+    KEYS = EvaluationKeys.declared()
     objections = staticmethod(objections)
     REVEALS = (
         "each client's scores: rows, hits and the sum of their losses, also without "

@@ -38,7 +38,6 @@ from ..base import (
 )
 from . import keys
 from .upload import (
-    StatisticsSettings,
     StatisticsUpload,
     apply_min_count,
     coarse_means,
@@ -185,7 +184,7 @@ def upload_of(
 ) -> StatisticsUpload:
     """The part of `statistics` that `client` may send."""
     allowed = apply_min_count(statistics, client.settings.min_samples)
-    if client.settings.of(StatisticsSettings).float32_means:
+    if client.settings.of(keys.StatisticsKeys).float32_means:
         allowed = coarse_means(allowed)
     return StatisticsUpload.of(client.number, client.domain, allowed, form)
 
@@ -261,7 +260,7 @@ class StatisticsExchange(Exchange):
     KINDS = (STATISTICS,)
     CLIENT = StatisticsClient
     TAKES_WEIGHTS = True
-    KEYS = keys.KEYS
+    KEYS = keys.StatisticsKeys.declared()
     objections = staticmethod(keys.objections)
     REVEALS = "counts, means and scatters of each client's classes"
 

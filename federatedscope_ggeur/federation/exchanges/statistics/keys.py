@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
@@ -10,17 +11,21 @@ from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Compression
 from federatedscope_ggeur.models import CLOSED_FORMS, NEEDS
 from federatedscope_ggeur.settings import (
-    Key,
     Objection,
     Objections,
+    Section,
+    key,
     one_of,
     positive_share,
     whole,
 )
 
-KEYS = (
-    Key(
-        "statistics",
+
+@dataclass(frozen=True)
+class StatisticsKeys(Section):
+    """The settings of class statistics."""
+
+    statistics: str = key(
         "class",
         "What a client sends of each class in round 0, beside counts and means. "
         "class: a scatter matrix for each class. summed: one scatter, summed over "
@@ -28,52 +33,49 @@ KEYS = (
         "main directions of the summed scatter, in few bits.",
         one_of("class", "summed", "means", "compressed"),
         shared=True,
-    ),
-    Key(
-        "compressed.rank",
-        170.0,
+    )
+    compressed_rank: int = key(
+        170,
         "Compressed statistics: the largest number of directions of the scatter; -1: "
         "as many as compressed.energy needs.",
         whole(1, not_set_allowed=True),
+        name="compressed.rank",
         shared=True,
-    ),
-    Key(
-        "compressed.energy",
+    )
+    compressed_energy: float = key(
         0.95,
         "Compressed statistics: share of a client's scatter that the directions keep, "
         "above 0 and at most 1. compressed.rank can lower it.",
         positive_share,
+        name="compressed.energy",
         shared=True,
-    ),
-    Key(
-        "compressed.dtype",
+    )
+    compressed_dtype: str = key(
         "int8",
         "Compressed statistics: number format of means and directions. Each row has a "
         "scale of its own.",
         one_of("int8", "float16", "float32"),
+        name="compressed.dtype",
         shared=True,
-    ),
-    Key(
-        "round0_window",
-        8.0,
-        "How many clients the server asks for statistics at a time.",
-        whole(1),
-    ),
-    Key(
-        "privacy.min_samples",
-        5.0,
+    )
+    round0_window: int = key(
+        8, "How many clients the server asks for statistics at a time.", whole(1)
+    )
+    min_samples: int = key(
+        5,
         "Min-count threshold: a client sends nothing of a class in which it has fewer "
         "rows than this. 1 is the paper's run; it reveals single embeddings.",
         whole(1),
-    ),
-    Key(
-        "privacy.float32_means",
+        name="privacy.min_samples",
+    )
+    float32_means: bool = key(
         False,
         "Round class means to float32 before they are sent. The difference of two "
         "means then reveals less of a row that only one of them has.",
         one_of(True, False),
-    ),
-)
+        name="privacy.float32_means",
+    )
+
 
 #: What statistics can hold at most, in the words of the closed forms.
 _HOLDS = {
@@ -90,7 +92,8 @@ _WHY = {
 
 def statistics_form(run: Demands) -> StatisticsForm:
     """The form in which statistics travel; parts that nothing needs are not sent."""
-    content = _HOLDS[run["statistics"]]
+    own = run.of(StatisticsKeys)
+    content = _HOLDS[own.statistics]
     # Training may need the scatters. Without it no scatter by class travels.
     if all(need == "means" for _, need in _needs(run)) and (
         content != "class" or not run.trains
@@ -98,16 +101,16 @@ def statistics_form(run: Demands) -> StatisticsForm:
         content = "means"
     # A one-shot head inverts the scatters, so they travel exactly.
     exact = run.closed_form
-    if run["statistics"] != "compressed":
+    if own.statistics != "compressed":
         return StatisticsForm(content, exact)
-    rank, energy = run["compressed.rank"], float(run["compressed.energy"])
-    how = Compression(rank, energy, run["compressed.dtype"])
+    how = Compression(own.compressed_rank, own.compressed_energy, own.compressed_dtype)
     return StatisticsForm(content, exact, how)
 
 
 def objections(run: Demands) -> Objections:
     """The settings that need more statistics than clients send."""
-    held = NEEDS.index(_HOLDS[run["statistics"]])
+    held_in = run.of(StatisticsKeys).statistics
+    held = NEEDS.index(_HOLDS[held_in])
     needs = {what: NEEDS.index(need) for what, need in _needs(run)}
     missing = {what: need for what, need in needs.items() if need > held}
     if not run.closed_form and missing == needs and held < NEEDS.index("class"):
@@ -115,7 +118,7 @@ def objections(run: Demands) -> Objections:
         uses = [f"{setting('closed_form')}: {' or '.join(forms)}"]
         if held:
             uses.append(f"{setting('steps')} with {setting('geometry')}: pooled")
-        yield "statistics", f"{run['statistics']} needs one of {', or '.join(uses)}"
+        yield "statistics", f"{held_in} needs one of {', or '.join(uses)}"
         return
     for what, need in missing.items():
         allowed = [n for n, has in _HOLDS.items() if NEEDS.index(has) >= need]
@@ -127,7 +130,6 @@ def _needs(run: Demands) -> Iterator[tuple[str, str]]:
     if run.form is not None:
         yield "closed_form", run.form.NEEDS
     if run.steps:
-        pooled = run["geometry"] == "pooled"
-        yield ("geometry", "pooled") if pooled else ("steps", "class")
+        yield ("geometry", "pooled") if run.pooled_geometry else ("steps", "class")
     if run.calibrates and run.trains:
         yield "calibrate", "class"

@@ -362,19 +362,6 @@ def _is_positive_semidefinite(sigma: Tensor, rounding: float) -> bool:
     return bool(torch.linalg.cholesky_ex(shifted).info == 0)
 
 
-@dataclass(frozen=True)
-class StatisticsSettings:
-    """How statistics are changed before they travel.
-
-    Attributes
-    ----------
-    float32_means : bool
-        Whether means are rounded to float32.
-    """
-
-    float32_means: bool = False
-
-
 def apply_min_count(statistics: Statistics, min_samples: int) -> Statistics:
     """Leave out the classes with fewer than `min_samples` samples.
 

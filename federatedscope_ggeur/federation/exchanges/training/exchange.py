@@ -34,9 +34,10 @@ from federatedscope_ggeur.models import CPU, Model, negative_variance, trainable
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
 from federatedscope_ggeur.settings import (
-    Key,
     Objection,
     Objections,
+    Section,
+    key,
     one_of,
     positive_share,
     whole,
@@ -61,50 +62,56 @@ from .screening import DivergenceWatch, not_finite, overflow_of, remedy, update_
 #: Where clients of an embedded run may train at once.
 BATCHED = ("gpu", "always", "never")
 
-KEYS = (
-    Key(
-        "base_method",
+
+@dataclass(frozen=True)
+class TrainingKeys(Section):
+    """The settings of training rounds."""
+
+    base_method: str = key(
         next(iter(METHODS)),
         "Federated method that GGEUR is combined with.",
         METHODS.rule,
         shared=True,
-    ),
-    Key(
-        "mlp_hidden_dim",
-        0.0,
+    )
+    mlp_hidden_dim: int = key(
+        0,
         "Hidden units of an MLP head; 0: a linear head. Dropout is model.dropout: 0.5 "
         "by FS's default, 0 in the example configs.",
         whole(0, maximum=2**16),
         shared=True,
-    ),
-    Key(
-        "max_share",
+    )
+    max_share: float = key(
         1.0,
         "The largest share that one client has in an average of updates; 1: no limit. "
         "The log names the largest share.",
         positive_share,
-    ),
-    Key(
-        "batched",
+    )
+    batched: str = key(
         BATCHED[0],
         "Where all clients of a round train at once, in one batched step: on a GPU, "
         "always, or never. The results differ from those of clients that train one "
         "after the other by rounding alone. It concerns linear and MLP heads on the "
         "embedded engine, and methods that have a batched form.",
         one_of(*BATCHED),
-    ),
-)
+    )
+    workers: int = key(
+        0,
+        "Processes that train and score the clients of an embedded run. The results "
+        "are the same for any number. 0: one process in Python; in commands as many "
+        "as there are cores if that is faster.",
+        whole(0, maximum=1024),
+    )
 
 
 def objections(run: Demands) -> Objections:
-    """The settings that cannot go with a number of mini-batches."""
-    if run["batch_or_epoch"] == "batch":
+    """The settings that cannot go with a number of mini-batches, or of processes."""
+    if run.batch_or_epoch == "batch":
         why = (
             "since rows are sorted by class, and only the first classes would be "
             "trained"
         )
         yield Objection("batch_or_epoch", {"shuffle": [True]}, why)
-    if run["workers"] > 1:
+    if run.of(TrainingKeys).workers > 1:
         why = "which trains clients in other processes than their own"
         yield Objection("workers", {"batched": ["gpu", "never"]}, why)
 
@@ -113,7 +120,7 @@ logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class RoundSettings:
+class RoundSettings(TrainingKeys):
     """The settings of a round of training.
 
     Attributes
@@ -122,13 +129,10 @@ class RoundSettings:
         The number of clients drawn in each round.
     pull : Pull, optional
         Added to what the method does in training.
-    batched : {"gpu", "always", "never"}
-        Where the clients of a process train at once.
     """
 
-    sample_client_num: int
+    sample_client_num: int = 0
     pull: Pull | None = None
-    batched: str = "never"
 
     def wants_batched(self, device: torch.device) -> bool:
         """Whether clients shall train at once on this device."""
@@ -388,7 +392,7 @@ class TrainingExchange(Exchange):
 
     KINDS = (TRAIN,)
     CLIENT = TrainingClient
-    KEYS = KEYS
+    KEYS = TrainingKeys.declared()
     objections = staticmethod(objections)
     REVEALS = "each client's updates"
 

@@ -1,11 +1,14 @@
 """One setting: its type, default, rule; and settings that do not go together.
 
 A rule returns the problem of a value, or "" for none. It may have an attribute `read`,
-which converts a valid value for the part.
+which converts a valid value of a config for the part.
 
-A part has a function ``objections(run)``. `run` holds the facts of a run, and
-``run[field]`` is the value of a setting. The function yields an `Objection` for each
-reason. If an `Objection` cannot express the reason, the function yields a `Problem`.
+Settings of a run stand in a `Section`, whose fields are made by `key`. A part reads
+them as attributes: ``run.of(SomeSection).field``.
+
+A part has a function ``objections(run)``. `run` holds the facts of a run. The function
+yields an `Objection` for each reason. If an `Objection` cannot express the reason, the
+function yields a `Problem`.
 """
 
 from __future__ import annotations
@@ -35,11 +38,7 @@ def rule_of(problem: str, fits: Callable) -> Rule:
 def whole(
     minimum: int, not_set_allowed: bool = False, maximum: int = 2**31 - 1
 ) -> Rule:
-    """The rule that a value is a whole number from `minimum` to `maximum`.
-
-    Give the key of this rule a float as default. If the default is an int, FS cuts 2.5
-    to 2 before any check can see it.
-    """
+    """The rule that a value is a whole number from `minimum` to `maximum`."""
 
     def fits(value) -> bool:
         return value == value // 1 and minimum <= value <= maximum
@@ -63,6 +62,7 @@ def _number(wanted: str, fits: Callable, read: Callable, not_set_allowed: bool) 
         wanted, lambda value: is_unset(value) or (is_number(value) and fits(value))
     )
     rule.read = lambda value: None if is_unset(value) else read(value)  # type: ignore[attr-defined]
+    rule.takes_not_set = not_set_allowed  # type: ignore[attr-defined]
     return rule
 
 
@@ -166,9 +166,9 @@ class Key:
         key ``ggeur.moon.mu``. For a setting of the run, the YAML key without
         ``ggeur.``.
     default : object
-        Write a whole number as a float. If the default is an int, FederatedScope cuts
-        2.5 to 2 before any check can see it. None means an optional key in a section
-        that takes new keys; if the key is missing, the part decides.
+        As the part reads it. None means not set, which a config writes as -1 if the
+        rule allows it. Otherwise None means an optional key in a section that takes new
+        keys; if the key is missing, the part decides.
     meaning : str
         What the setting does, for a person, in a line or two.
     rule : Rule
@@ -190,19 +190,38 @@ class Key:
     prepares_rows: bool = False
     in_site_folder: bool = False
 
+    def __post_init__(self):
+        object.__setattr__(self, "default", self.read(self.default))
+
     def read(self, value: object) -> object:
         """Convert a config's value for the part that uses it.
 
-        A whole number becomes an int. -1 becomes None, if it means not set. A value
-        that the rule refuses stays as it is.
+        A whole number becomes an int, and a list a tuple, if the default is one. -1
+        becomes None, if it means not set. A value that the rule refuses stays as it is.
         """
-        read = getattr(self.rule, "read", None)
-        return value if read is None or self.rule(value) else read(value)
+        if read := getattr(self.rule, "read", None):
+            return value if self.rule(value) else read(value)
+        if isinstance(value, list) and isinstance(self.default, tuple):
+            return tuple(value)
+        return value
 
     @cached_property
-    def usual(self) -> object:
-        """The default, as `read` converts it."""
-        return self.read(self.default)
+    def in_config(self) -> object:
+        """The default in the words of a config.
+
+        Whole numbers are floats there. If the default were an int, FederatedScope would
+        cut 2.5 to 2 before any check could see it.
+        """
+        if self.default is None and getattr(self.rule, "takes_not_set", False):
+            return NOT_SET
+        if type(self.default) is int:
+            return float(self.default)
+        return list(self.default) if isinstance(self.default, tuple) else self.default
+
+    @property
+    def field(self) -> str:
+        """The name of a run's setting in the rooms that see no config."""
+        return self.name.removeprefix("privacy.")
 
 
 def alike(
@@ -251,14 +270,21 @@ class Objection:
     def problems(self, run: Any) -> Iterator[Problem]:
         """Yield each field of `allowed` whose value in `run` is not allowed, with the
         problem."""
-        for field, allowed in self.allowed.items():
-            if field not in run or run[field] in allowed:
+        for field, values in self.allowed.items():
+            if field not in run:
                 continue
-            value = run[field]
+            value, allowed = _as_list(run[field]), [*map(_as_list, values)]
+            if value in allowed:
+                continue
             must = f"must be {' or '.join(map(_plain, allowed))}"
             wrong = must if allowed else f"cannot be {_plain(value)}"
             beside = f"{setting(self.chosen)}: {_plain(run[self.chosen])}"
             yield field, f"{wrong} with {beside}, {self.why}"
+
+
+def _as_list(value: object) -> object:
+    """A list for a tuple; other values as they are."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 Objections = Iterable[Union[Objection, Problem]]
@@ -285,4 +311,5 @@ def _plain(value: object) -> str:
     """A setting's value as a YAML file shows it."""
     if value is None:
         return "-1"
+    value = _as_list(value)
     return value if isinstance(value, str) and value else repr(value)

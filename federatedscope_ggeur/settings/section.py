@@ -1,0 +1,75 @@
+"""Settings of a run that are declared and read together.
+
+A `Section` is a frozen dataclass. Each of its fields is declared by `key`, with type,
+default, meaning and rule, and is read as an attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+from .keys import Key, Rule
+
+S = TypeVar("S", bound="Section")
+
+
+def key(
+    default: object, meaning: str, rule: Rule, name: str = "", **flags: bool
+) -> Any:
+    """Declare a setting as a field of a `Section`.
+
+    Parameters
+    ----------
+    default, meaning, rule
+        As in `Key`.
+    name : str
+        The setting's name below the section's `PREFIX`, if it is not the field's name.
+    **flags : bool
+        Further attributes of `Key`, such as ``shared``.
+    """
+    made = Key(name, default, meaning, rule, **flags)
+    return field(default=made.default, metadata={"key": made})
+
+
+@dataclass(frozen=True)
+class Section:
+    """Settings of a run that are read together.
+
+    Attributes
+    ----------
+    PREFIX : str
+        What stands before each name: a setting's key is ``ggeur.<PREFIX><name>``.
+    """
+
+    PREFIX: ClassVar[str] = ""
+
+    @classmethod
+    @cache
+    def by_field(cls) -> dict[str, Key]:
+        """The keys by fields, each with its full name below ``ggeur``."""
+        made = {one.name: one.metadata["key"] for one in fields(cls) if one.metadata}
+        return {
+            name: replace(key, name=cls.PREFIX + (key.name or name))
+            for name, key in made.items()
+        }
+
+    @classmethod
+    def declared(cls) -> tuple[Key, ...]:
+        """The keys in their order."""
+        return tuple(cls.by_field().values())
+
+    @classmethod
+    def read(cls: type[S], value_of: Callable[[Key], Any], **more: Any) -> S:
+        """Make the section from the value of each key, as its part reads it.
+
+        `more` has the fields that are no keys.
+        """
+        return cls(**{n: value_of(key) for n, key in cls.by_field().items()}, **more)
+
+    @classmethod
+    def of(cls: type[S], chosen: Mapping[str, Any], **more: Any) -> S:
+        """Make the section from the settings of a run, see `Demands.chosen`."""
+        return cls.read(lambda key: chosen[key.field], **more)
