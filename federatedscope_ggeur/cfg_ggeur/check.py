@@ -10,6 +10,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     own_exchanges,
     plugin_exchanges,
 )
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingKeys
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import OTHER_MODELS, build_closed_form
 from federatedscope_ggeur.settings import number_problem, problems_of
@@ -42,13 +43,13 @@ def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
 
 def _method_problems(cfg) -> Iterator[str]:
     """Yield the methods' objections to settings in FederatedScope's own sections."""
-    parts = parts_in_use(cfg)
+    parts, base = parts_in_use(cfg), read(cfg.ggeur, TrainingKeys).base_method
     chosen = {switch_of(part) for part in parts}
     for switch in switches():
         if switch not in chosen and switch in cfg and cfg[switch].use:
             yield (
-                f"{switch}.use: must be False with ggeur.base_method: "
-                f"{cfg.ggeur.base_method}, which alone selects the method"
+                f"{switch}.use: must be False with ggeur.base_method: {base}, which "
+                "alone selects the method"
             )
     for part in parts:
         yield from _setting_problems(cfg, part)

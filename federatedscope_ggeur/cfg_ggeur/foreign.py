@@ -12,7 +12,8 @@ from pathlib import Path
 
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.data import ENCODERS
+from federatedscope_ggeur.cfg_ggeur.keys import read
+from federatedscope_ggeur.data import ENCODERS, EncoderSettings
 from federatedscope_ggeur.downloads import refused
 from federatedscope_ggeur.errors import ConfigError, UntrustedError, shown
 from federatedscope_ggeur.models import CLOSED_FORMS, OTHER_MODELS
@@ -69,7 +70,7 @@ def config_left(results: Results) -> CfgNode:
     for key in all_keys():
         if problem := key.rule(get_key(cfg.ggeur, key.name)):
             problems.setdefault(f"ggeur.{key.name}", problem)
-    if problems or cfg.ggeur.encoder.name not in ENCODERS:
+    if problems or read(cfg.ggeur, EncoderSettings).name not in ENCODERS:
         check_loaded(said.items())
     if problems:
         lines = [f"  {key:.100}: {problem}" for key, problem in problems.items()]

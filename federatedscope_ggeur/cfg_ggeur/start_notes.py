@@ -226,12 +226,12 @@ def _privacy_of(cfg) -> Privacy:
 
 def _of_core(cfg, demands: Demands) -> Privacy:
     """The privacy of a run, before its exchanges say what they change."""
-    ggeur, totals, steps = cfg.ggeur, demands.only_totals, demands.steps
+    totals, steps = demands.only_totals, demands.steps
     server = _server_sees(cfg, demands)
     clients = ["the head"]
     if steps:
-        pooled = ggeur.geometry == "pooled"
-        clients.append(f"{'one shape' if pooled else 'a shape for each class'}")
+        pooled = demands.pooled_geometry
+        clients.append("one shape" if pooled else "a shape for each class")
     if 2 in steps:
         clients.append(
             "class means over all clients" if totals else "class means of others"

@@ -12,7 +12,6 @@ from federatedscope_ggeur.errors import ConfigError, PluginError, did_you_mean
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import (
-    NOT_SET,
     Key,
     Registry,
     kind_of,
@@ -307,7 +306,7 @@ _SKEW = (
     Key("alpha", None, "Concentration alpha of the Dirichlet distribution.", positive),
     Key(
         "min_per_class",
-        0.0,
+        0,
         "Rows of each class that every client of a domain gets first, if there are "
         "enough. The Dirichlet shares divide the rest.",
         whole(0),
@@ -334,7 +333,7 @@ def _lda(task: Task, alpha: float, min_per_class: int) -> Shares:
     [
         Key(
             "fraction",
-            NOT_SET,
+            None,
             "Share of the domain's rows that a client gets; 1/m if not given.",
             positive_up_to(1, not_set_allowed=True),
         )
@@ -362,7 +361,7 @@ def _lds(task: Task, alpha: float, min_per_class: int) -> Shares:
 
 _PER_CLIENT = Key(
     "per_client",
-    2.0,
+    2,
     "Number of classes of each client. The number of clients times this must be a "
     "multiple of the domain's classes.",
     whole(1),
@@ -441,7 +440,7 @@ logger = get_logger(__name__)
 
 _USERS_PER_CLIENT = Key(
     "users_per_client",
-    1.0,
+    1,
     "Number of users whose rows a client gets; other users take no part. -1: all "
     "users, divided evenly.",
     whole(1, not_set_allowed=True),

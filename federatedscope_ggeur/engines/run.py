@@ -49,6 +49,7 @@ from federatedscope_ggeur.federation.course import checkpoint
 from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EvaluationKeys
+from federatedscope_ggeur.federation.exchanges.space import SpaceKeys
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
 from federatedscope_ggeur.federation.settings import Prepared
@@ -293,7 +294,7 @@ class Run:
         ]
         if self.settings.rounds:
             other = self.settings.role.task.model.other
-            space = f"space of training: {cfg.ggeur.space}"
+            space = f"space of training: {self.settings.demands.of(SpaceKeys).space}"
             lines.append((other is not None and other.told) or space)
         if withheld := withheld_line(self.settings, self.held):
             lines.append(withheld)

@@ -59,11 +59,11 @@ class FedGen(Method):
     )
     SETTINGS = (
         Key("alpha", 1.0, "Weight of the loss on generated rows.", not_negative),
-        Key("noise_dim", 32.0, "Dimensions of the generator's noise.", layer_width),
-        Key("hidden", 128.0, "Hidden units of the generator.", layer_width),
+        Key("noise_dim", 32, "Dimensions of the generator's noise.", layer_width),
+        Key("hidden", 128, "Hidden units of the generator.", layer_width),
         Key("lr", 0.001, "Learning rate of the generator's Adam.", positive),
-        Key("steps", 50.0, "Training steps of the generator in a round.", amount),
-        Key("batch_size", 32.0, "Generated rows in each of these steps.", batch_rows),
+        Key("steps", 50, "Training steps of the generator in a round.", amount),
+        Key("batch_size", 32, "Generated rows in each of these steps.", batch_rows),
     )
 
     alpha: float

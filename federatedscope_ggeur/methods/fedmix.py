@@ -43,7 +43,7 @@ class FedMix(Method):
         Key("weight", 0.05, "Share of other clients' means in a mixed row.", below(1)),
         Key(
             "batch_size",
-            5.0,
+            5,
             "Number of rows in each mean that a client sends; at least "
             "privacy.min_samples.",
             whole(1),

@@ -7,7 +7,6 @@ from .keys import (
     Objections,
     Problem,
     Rule,
-    alike,
     amount,
     batch_rows,
     below,

@@ -224,14 +224,6 @@ class Key:
         return self.name.removeprefix("privacy.")
 
 
-def alike(
-    default: object, rule: Rule, prefix: str = "", **meanings: str
-) -> Iterator[Key]:
-    """Yield keys that share a default and a rule, each with its own meaning."""
-    for name, meaning in meanings.items():
-        yield Key(prefix + name, default, meaning, rule)
-
-
 def flatten(
     content: Mapping, prefix: str = "", keep_empty: bool = False
 ) -> Iterator[tuple[str, Any]]:

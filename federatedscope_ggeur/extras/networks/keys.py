@@ -165,7 +165,7 @@ FEDFA_PLUS_KEYS = (
         "paper to the letter.",
         one_of(True, False),
     ),
-    Key("bins", 8.0, "Number of bins of a histogram.", whole(3, maximum=1024)),
+    Key("bins", 8, "Number of bins of a histogram.", whole(3, maximum=1024)),
     Key("weight", 0.1, "Weight of the loss that aligns histograms.", not_negative),
     Key("temperature", 0.01, "Temperature of the soft bins.", positive),
     Key(
@@ -189,7 +189,7 @@ def _of_images(what: str, batch_size: float) -> tuple[Key, ...]:
     """The keys of a method that trains on a set of images called `what`."""
     in_a_step = f"{what.capitalize()} images in each training step of a client."
     return (
-        Key("images_per_class", 64.0, f"Number of {what} images of a class.", amount),
+        Key("images_per_class", 64, f"Number of {what} images of a class.", amount),
         Key("batch_size", batch_size, in_a_step, batch_rows),
         Key("virtual", 1.0, f"Weight of cross-entropy on {what} images.", not_negative),
         Key("alignment", 1.0, "Weight of the alignment loss.", not_negative),
@@ -202,7 +202,7 @@ FEDPG_KEYS = (
     *_of_images("virtual", 64.0),
     Key(
         "support",
-        20.0,
+        20,
         "Number m of rows of a class in a client's prototype, at least "
         "privacy.min_samples. A class with fewer rows takes all.",
         whole(1),
@@ -213,7 +213,7 @@ FEDPG_KEYS = (
         "Where virtual images come from: a generator, or noise that never changes.",
         one_of("generator", "noise"),
     ),
-    Key("noise_dim", 512.0, "Dimensions of the generator's noise.", layer_width),
+    Key("noise_dim", 512, "Dimensions of the generator's noise.", layer_width),
     Key("lr", 2e-5, "Learning rate of the generator's Adam.", positive),
     Key(
         "prototype_lr",
@@ -221,8 +221,8 @@ FEDPG_KEYS = (
         "Learning rate of the virtual prototypes' Adam; -1: as fedpg.lr.",
         positive_or_not_set,
     ),
-    Key("steps", 300.0, "Training steps of the generator in a round.", amount),
-    Key("generator_batch", 128.0, "Images in each of these steps.", batch_rows),
+    Key("steps", 300, "Training steps of the generator in a round.", amount),
+    Key("generator_batch", 128, "Images in each of these steps.", batch_rows),
     Key(
         "scale",
         2.0,
@@ -274,7 +274,7 @@ VHL_KEYS = (
     *_of_images("noise", 128.0),
     Key(
         "align_epochs",
-        5.0,
+        5,
         "Epochs of each round in which a client's rows are aligned with noise images.",
         whole(0),
     ),

@@ -17,6 +17,7 @@ from federatedscope_ggeur.data import EncodingSettings
 from federatedscope_ggeur.data.folder import TEXT, is_text_file
 from federatedscope_ggeur.data.transforms import rows_before
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.exchanges.closed_form.keys import ClosedFormKeys
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.models import CLOSED_FORMS
 
@@ -36,8 +37,8 @@ def prepared(
 ) -> Prepared:
     """Prepare the text features of the classes `names`; see `class_texts`."""
     texts = class_texts(cfg, names, dim, identity, encoder)
-    form, other = CLOSED_FORMS.get(cfg.ggeur.closed_form), other_model_of(cfg)
-    own = read(cfg.ggeur, TextKeys)
+    head, own = read(cfg.ggeur, ClosedFormKeys), read(cfg.ggeur, TextKeys)
+    form, other = CLOSED_FORMS.get(head.closed_form), other_model_of(cfg)
     is_told = form is not None and form.needs_known
     if isinstance(other, TextModelSettings):
         other = replace(other, texts=texts)

@@ -23,7 +23,6 @@ from federatedscope_ggeur.errors import (
 )
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.settings import (
-    NOT_SET,
     Key,
     Objection,
     Objections,
@@ -76,7 +75,7 @@ def shrinkage_key(meaning: str) -> Key:
     """The setting `shrinkage`, a share. If not set, leave-one-out chooses the share."""
     return Key(
         "shrinkage",
-        NOT_SET,
+        None,
         f"{meaning}weight of the spherical covariance in the common one, from 0 to 1; "
         "-1: leave-one-out chooses it.",
         fraction(not_set_allowed=True),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.settings import NOT_SET, Key, positive_or_not_set
+from federatedscope_ggeur.settings import Key, positive_or_not_set
 
 from ..base import Model
 from .base import (
@@ -49,7 +49,7 @@ class RidgeRegression(ClosedForm):
     SETTINGS = (
         Key(
             "strength",
-            NOT_SET,
+            None,
             "Ridge regression on one-hot labels: number added to the eigenvalues of "
             "the Gram matrix, as a multiple of their mean; -1: leave-one-out chooses "
             "it.",
