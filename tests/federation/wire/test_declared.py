@@ -211,22 +211,22 @@ NUMBERS = {
 
 
 def test_bytes_and_back():
-    join = Join(3, "art", HANDSHAKE)
+    join = Join(HANDSHAKE, Declared(), 3, "art")
     for sender in ("client 3", "10.0.0.7"):
-        assert Join.from_bytes(join.to_bytes(), sender) == join
+        assert Join.from_bytes(join.to_bytes(), sender=sender) == join
 
 
 def test_text_stands_in_it_where_there_is_some_and_only_there():
-    told = Join(3, "art", replace(HANDSHAKE, text="a1b2"))
-    assert Join.from_bytes(told.to_bytes(), "client 3") == told
-    assert "text" not in HANDSHAKE.numbers()
-    assert told.handshake.numbers()["text"] == "a1b2"
+    told = Join(replace(HANDSHAKE, text="a1b2"), Declared(), 3, "art")
+    assert Join.from_bytes(told.to_bytes(), sender="client 3") == told
+    assert "text" not in HANDSHAKE.write()[0]
+    assert told.handshake.write()[0]["text"] == "a1b2"
     mine, theirs = told.handshake, replace(HANDSHAKE, text="c3d4")
     assert mine.difference(theirs) == ("text features is 'c3d4' there and 'a1b2' here")
     assert "text features is not set there" in mine.difference(HANDSHAKE)
     data = wire.pack("join", {**NUMBERS, "text": 5}, {})
     with pytest.raises(MessageError, match="field 'text': expected a text"):
-        Join.from_bytes(data, "client 3")
+        Join.from_bytes(data, sender="client 3")
 
 
 SAME = HANDSHAKE.settings
@@ -282,14 +282,14 @@ def test_a_field_that_is_missing_or_does_not_fit_is_refused_by_name(field):
     rest = {name: value for name, value in NUMBERS.items() if name != field}
     for numbers in (rest, *({**rest, field: value} for value in WRONG.get(field, ()))):
         with pytest.raises(MessageError) as caught:
-            Join.from_bytes(wire.pack("join", numbers, {}), "client 3")
+            Join.from_bytes(wire.pack("join", numbers, {}), sender="client 3")
         assert (caught.value.field, caught.value.sender) == (field, "client 3")
 
 
 def test_other_kinds_and_other_bytes_are_refused():
     with pytest.raises(MessageError, match="'update' instead of 'join'"):
-        Join.from_bytes(wire.pack("update", NUMBERS, {}), "10.0.0.7")
+        Join.from_bytes(wire.pack("update", NUMBERS, {}), sender="10.0.0.7")
     whole = wire.pack("join", NUMBERS, {})
     for data in (b"", b"hello", whole[:-3], b"\x80\x04."):
         with pytest.raises(MessageError, match=r"10\.0\.0\.7 refused: field 'header'"):
-            Join.from_bytes(data, "10.0.0.7")
+            Join.from_bytes(data, sender="10.0.0.7")

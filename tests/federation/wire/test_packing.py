@@ -85,7 +85,7 @@ def test_a_message_comes_back_whole_and_its_bytes_stay_what_they_were(payload):
 
 def test_so_are_those_of_a_join_and_the_names_of_settings(config):
     handshake = Handshake(("a",) * CLASSES, DIM, "none", {"seed": "0"})
-    one = Join(3, "art", handshake, Declared(5, 0, 2, 4.0))
+    one = Join(handshake, Declared(5, 0, 2, 4.0), 3, "art")
     assert hashlib.sha256(one.to_bytes()).hexdigest()[:16] == JOIN
     added = {f"ggeur.{key.name}" for key in extra_keys()}
     names = "\n".join(sorted(agreed_settings(config()).keys() - added))
