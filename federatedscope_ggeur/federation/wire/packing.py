@@ -196,7 +196,7 @@ def range_problem(tensor: Tensor, within: tuple[float, float]) -> str:
         return "contains NaN or infinity"
     if low <= lowest and highest <= high:
         return ""
-    wrong = highest if low <= lowest else lowest
+    wrong = highest if low <= lowest <= high else lowest
     return f"must lie in {low:.15g}..{high:.15g}, got {wrong:.6g}"
 
 
