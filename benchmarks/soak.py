@@ -40,6 +40,7 @@ from federatedscope_ggeur.engines.sites.transport import (  # noqa: E402
 )
 from federatedscope_ggeur.errors import GGEURError  # noqa: E402
 from federatedscope_ggeur.federation.wire.handshake import (  # noqa: E402
+    Declared,
     Handshake,
     Join,
 )
@@ -122,7 +123,8 @@ class Liar:
             self.tries += 1
             handshake = Handshake(("a",), 2**40, "lies", {})
             number = self._clients + self._random.randint(1, 5)
-            join = Envelope("join_in", 0, (Join(number, "x", handshake).to_bytes(),))
+            told = Join(handshake, Declared(), number, "x")
+            join = Envelope("join_in", 0, (told.to_bytes(),))
             settings = TransportSettings(2**24, join_deadline=5.0)
             self._flood(number, join, settings)
             with suppress(OSError), self._silent() as silent:

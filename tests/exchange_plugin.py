@@ -6,8 +6,6 @@ NAME = "classes_of_a_user"
 MODULE = '''\
 """Asks each client how many classes it holds."""
 
-from dataclasses import dataclass
-
 from federatedscope_ggeur import register_exchange
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges import (
@@ -18,20 +16,9 @@ from federatedscope_ggeur.federation.exchanges import (
 )
 
 
-@dataclass(frozen=True)
-class Answer:
-    client: int
-    classes: int
-
-    def to_bytes(self):
-        numbers = {"client": self.client, "classes": self.classes}
-        return wire.pack("classes_held", numbers, {})
-
-    @classmethod
-    def from_bytes(cls, data, schema, sender):
-        message = wire.unpack(data, "classes_held", sender)
-        message.only(())
-        return cls(message.client(), message.integer("classes", 1))
+class Answer(wire.Payload, kind="classes_held"):
+    client: int = wire.client()
+    classes: int = wire.integer(least=1)
 
 
 class Counter(ClientSide):

@@ -11,6 +11,7 @@ from safetensors.torch import load, save
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, wire
+from federatedscope_ggeur.federation.course.coordinator import Ending
 from federatedscope_ggeur.federation.exchanges import personal
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
@@ -26,7 +27,8 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
     Broadcast,
     ClientUpdate,
 )
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.federation.wire.schema import Declared, MessageSchema
 from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics, Totals
 from federatedscope_ggeur.models.closed_forms import Components
 
@@ -48,6 +50,8 @@ COMPONENTS = Components(
     *(torch.tensor([1, -1]), torch.tensor([0, -1])),
     *(CLASSES, ("art",), EYE),
 )
+
+HANDSHAKE = Handshake(("a",) * CLASSES, DIM, "none", {"seed": "0"})
 
 
 def opened(payload):
@@ -71,6 +75,8 @@ VALID = {
         Prototypes(torch.tensor([2, 0]), torch.ones(2, DIM)),
         PrepareReply(3, 5.0, {"a": torch.ones(2)}),
         InitBroadcast({"a": torch.ones(2)}),
+        Join(HANDSHAKE, Declared(5, 0, 2, 4.0), 3, "art"),
+        Ending("trained", None),
         Broadcast(1, torch.ones(PARAMS), {"c": torch.ones(2)}),
         ClientUpdate(3, 1, torch.ones(PARAMS), 4, {"c": torch.ones(2)}),
         ScoreReport(3, 1, {"val": Score(2, 5, 0.5)}),

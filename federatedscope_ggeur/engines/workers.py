@@ -129,7 +129,7 @@ def join_of(held: ClientData, handshake: Handshake, demands: Demands) -> Join:
         declared = Declared.of(held.train.features, *scored)
     else:  # nothing exact about the rows that are released with noise
         declared = Declared(0, *scored if demands.reports_scores else (0, 0))
-    return Join(held.number, held.domain, handshake, declared)
+    return Join(handshake, declared, held.number, held.domain)
 
 
 def server_side(

@@ -302,7 +302,7 @@ class GridHub:
         if kinds != [JOIN] or len(replies[0].parts) != 2:
             raise Refused("its first message is no join")
         join, token = replies[0].parts
-        number = Join.from_bytes(join, str(node)).client
+        number = Join.from_bytes(join, sender=str(node)).client
         text = token[:200].decode(errors="replace")
         if problem := self._security.refusal(number, text):
             raise Refused(problem)

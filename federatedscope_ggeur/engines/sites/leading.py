@@ -124,7 +124,7 @@ class Leading:
                     field="parts",
                     sender=f"client {number}",
                 )
-            join = Join.from_bytes(parts[0], f"client {number}")
+            join = Join.from_bytes(parts[0], sender=f"client {number}")
             refused = members.admit(join)
         except MessageError as error:
             if self._hub is None:

@@ -303,11 +303,9 @@ def entry_name(number: int) -> str:
 
 
 I64 = torch.int64
-_TENSORS = ("exponents", "classes", "counts", "sums", "high", "low")
 
 
-@dataclass(frozen=True)
-class BookUpload:
+class BookUpload(wire.Payload, kind="book_statistics"):
     """Round 0, client to server: whole-number statistics above the min-count threshold.
 
     Attributes
@@ -321,17 +319,14 @@ class BookUpload:
     domain: str
     statistics: GridStatistics
 
-    def to_bytes(self) -> bytes:
+    def write(self) -> wire.Content:
         exponents = np.array(self.statistics.grid.exponents, dtype=np.int64)
         arrays = {"exponents": exponents, **self.statistics.arrays()}
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        numbers = {"client": self.client, "domain": self.domain}
-        return wire.pack("book_statistics", numbers, tensors)
+        return {"client": self.client, "domain": self.domain}, tensors
 
     @classmethod
-    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> BookUpload:
-        message = wire.unpack(data, "book_statistics", sender)
-        message.only(_TENSORS)
+    def read(cls, message: wire.Message, schema: MessageSchema) -> BookUpload:
         size, dim = schema.num_classes, schema.dim
         labels = message.labels("classes", size, distinct=True)
         counts = message.tensor("counts", I64, (len(labels),))
@@ -354,8 +349,7 @@ class BookUpload:
         return cls(message.client(), message.text("domain"), whole)
 
 
-@dataclass(frozen=True)
-class BookReceipt:
+class BookReceipt(wire.Payload, kind="book_receipt"):
     """Round 0, server to client: a receipt with the signed end of the book's chain.
 
     Attributes
@@ -364,15 +358,4 @@ class BookReceipt:
         The receipt, as JSON.
     """
 
-    text: str
-
-    def to_bytes(self) -> bytes:
-        return wire.pack("book_receipt", {"text": self.text}, {})
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> BookReceipt:
-        message = wire.unpack(data, "book_receipt", sender)
-        message.only(())
-        return cls(message.text("text"))
+    text: str = wire.text()

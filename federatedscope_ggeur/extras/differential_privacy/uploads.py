@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.kept_file import KeptFile
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 #: For each stage: a digest of the request, and the values that the client sent.
 Sent = Mapping[str, tuple[str, Tensor]]
@@ -58,12 +55,11 @@ class Uploads:
         """
         if self._file is not None:
             tensors = wire.under("values", {s: v for s, (_, v) in sent.items()})
-            marker = torch.from_numpy(np.frombuffer(session, np.uint8).copy())
             numbers = {
                 "client": self._number,
                 "requests": {stage: asked for stage, (asked, _) in sent.items()},
             }
-            tensors["session"] = marker
+            tensors["session"] = wire.as_bytes(session)
             sealed = wire.sealed(numbers, tensors)
             self._file.write(wire.pack("release upload", sealed, tensors))
         self._session, self._sent = session, dict(sent)
@@ -86,15 +82,13 @@ class Uploads:
                 f"{setting('dp.ledger')}: '{file.path}' cannot be used: {error}; "
                 "delete it if no run is going on"
             ) from error
-        self._session, self._sent = session.numpy().tobytes(), sent
+        self._session, self._sent = wire.of_bytes(session), sent
 
 
-U8, I64, F64 = torch.uint8, torch.int64, torch.float64
 SESSION_BYTES = 16
 
 
-@dataclass(frozen=True)
-class ReleaseRequest:
+class ReleaseRequest(wire.Payload, kind="release_request"):
     """Round 0, server to all clients: asks for the vectors of one stage.
 
     Attributes
@@ -105,26 +99,12 @@ class ReleaseRequest:
         In stage "spread" clients subtract it from their rows; in "moments" it is 0.
     """
 
-    session: bytes
-    stage: str
-    centre: Tensor
-
-    def to_bytes(self) -> bytes:
-        tensors = {"session": _of_session(self.session), "centre": self.centre}
-        return wire.pack("release_request", {"stage": self.stage}, tensors)
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> ReleaseRequest:
-        message = wire.unpack(data, "release_request", sender)
-        message.only(("session", "centre"))
-        session, stage = _session(message), message.text("stage")
-        return cls(session, stage, message.tensor("centre", F64, (schema.dim,)))
+    session: bytes = wire.octets(SESSION_BYTES)
+    stage: str = wire.text()
+    centre: Tensor = wire.tensor(torch.float64, ("dim",))
 
 
-@dataclass(frozen=True)
-class ReleaseVector:
+class ReleaseVector(wire.Payload, kind="release_vector"):
     """Round 0, client to server: the client's vector of one stage.
 
     Attributes
@@ -135,30 +115,7 @@ class ReleaseVector:
         In steps of the grid; see `noisy_release`.
     """
 
-    client: int
-    session: bytes
-    stage: str
-    values: Tensor
-
-    def to_bytes(self) -> bytes:
-        numbers = {"client": self.client, "stage": self.stage}
-        tensors = {"session": _of_session(self.session), "values": self.values}
-        return wire.pack("release_vector", numbers, tensors)
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str
-    ) -> ReleaseVector:
-        message = wire.unpack(data, "release_vector", sender)
-        message.only(("session", "values"))
-        session, stage = _session(message), message.text("stage")
-        values = message.tensor("values", I64, (None,))
-        return cls(message.client(), session, stage, values)
-
-
-def _of_session(session: bytes) -> Tensor:
-    return torch.from_numpy(np.frombuffer(session, np.uint8).copy())
-
-
-def _session(message: wire.Message) -> bytes:
-    return message.tensor("session", U8, (SESSION_BYTES,)).numpy().tobytes()
+    client: int = wire.client()
+    session: bytes = wire.octets(SESSION_BYTES)
+    stage: str = wire.text()
+    values: Tensor = wire.tensor(torch.int64, (None,))

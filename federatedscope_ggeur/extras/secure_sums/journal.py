@@ -21,8 +21,7 @@ from torch import Tensor
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.kept_file import ROW_BYTES, SALT_BYTES, KeptFile
-
-from .messages import as_bytes, of_bytes
+from federatedscope_ggeur.federation.wire import as_bytes, of_bytes
 
 #: The version of the file format. In version 1, digests had class numbers, not names.
 _FORM = 2
@@ -205,7 +204,7 @@ class Journal:
         message = wire.unpack(data, "sums journal", f"client {self._number}")
         message.client()
         message.check_content()
-        if not message.says("form") or message.integer("form") != _FORM:
+        if not message.has("form") or message.integer("form") != _FORM:
             raise ValueError(
                 "another version of this program wrote it, so this version cannot read "
                 "which rows were summed before"

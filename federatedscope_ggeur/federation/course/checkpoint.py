@@ -246,7 +246,7 @@ def _check_same(
 ) -> None:
     # A checkpoint holds nothing of the calibration, which comes last.
     free = (setting("calibrate"),)
-    difference = handshake.difference(Handshake.of_message(started), free)
+    difference = handshake.difference(Handshake.read(started, None), free)
     if difference:
         raise refusal(path, f"it belongs to a run with other settings: {difference}")
     before = started.mapping("client_domains")
@@ -412,7 +412,7 @@ def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> b
         "run": run,
         "client_domains": {str(k): d for k, d in server.client_domains.items()},
         "ready": [str(k) for k in server.aggregation_weights],
-        **handshake.numbers(),
+        **handshake.write()[0],
     }
     return wire.pack("round 0", wire.sealed(numbers, tensors), tensors)
 

@@ -261,8 +261,24 @@ _HEADS = ("trained", "calibrated", "closed_form")
 _CALIBRATED_BY = ("", "leave_one_out", "validation", "start")
 
 
-@dataclass(frozen=True)
-class Ending:
+def _put_accuracy(
+    content: wire.Content, name: str, accuracy: Mapping[str, float] | None
+) -> None:
+    if accuracy is not None:
+        numbers, tensors = content
+        numbers["domains"] = list(accuracy)
+        tensors[name] = torch.tensor(list(accuracy.values()), dtype=torch.float64)
+
+
+def _take_accuracy(message: wire.Message, name: str, *_: Any) -> dict | None:
+    if not message.has("domains"):
+        return None
+    domains = message.texts("domains")
+    shares = message.tensor(name, torch.float64, (len(domains),), (0, 1))
+    return dict(zip(domains, shares.tolist()))
+
+
+class Ending(wire.Payload, kind="ending"):
     """A message from server to client after the last round, about the final model.
 
     Attributes
@@ -274,42 +290,16 @@ class Ending:
         (``ggeur.share_results``).
     """
 
-    head: Any
-    calibrated_by: Any
-    accuracy: Mapping[str, float] | None = None
+    head: Any = wire.text(_HEADS)
+    calibrated_by: Any = wire.text(
+        _CALIBRATED_BY, converts=(lambda by: by or "", lambda by: by or None)
+    )
+    accuracy: Mapping[str, float] | None = wire.own(
+        _take_accuracy, _put_accuracy, default=None
+    )
 
     @classmethod
     def of(cls, final: Final, shares: bool) -> Ending:
         """Make the message from a run's score; `shares` adds accuracies by domain."""
         scored = {d: a for d, a in final.accuracy.items() if a is not None}
         return cls(final.head, final.calibrated_by, scored if shares else None)
-
-    def to_bytes(self) -> bytes:
-        numbers: dict[str, Any] = {
-            "head": self.head,
-            "calibrated_by": self.calibrated_by or "",
-        }
-        tensors = {}
-        if self.accuracy is not None:
-            numbers["domains"] = list(self.accuracy)
-            shares = list(self.accuracy.values())
-            tensors["accuracy"] = torch.tensor(shares, dtype=torch.float64)
-        return wire.pack("ending", numbers, tensors)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, sender: str = "the server") -> Ending:
-        """Read the message. Raises `MessageError` if it is invalid."""
-        message = wire.unpack(data, "ending", sender)
-        head, by = message.text("head"), message.text("calibrated_by")
-        if head not in _HEADS:
-            raise message.refuse("head", f"expected one of {_HEADS}, got {head!r:.80}")
-        if by not in _CALIBRATED_BY:
-            problem = f"expected one of {_CALIBRATED_BY}, got {by!r:.80}"
-            raise message.refuse("calibrated_by", problem)
-        if not message.says("domains"):
-            message.only(())
-            return cls(head, by or None)
-        message.only(("accuracy",))
-        domains = message.texts("domains")
-        shares = message.tensor("accuracy", torch.float64, (len(domains),), (0, 1))
-        return cls(head, by or None, dict(zip(domains, shares.tolist())))

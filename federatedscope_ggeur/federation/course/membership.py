@@ -137,7 +137,7 @@ class Agreement:
         """
         sides: dict[str, list[int]] = {}
         for k in sorted(self._said):
-            sides.setdefault(repr(self._said[k].numbers()), []).append(k)
+            sides.setdefault(repr(self._said[k].write()), []).append(k)
         return sorted(sides.values(), key=lambda side: (-len(side), side[0]))
 
     def _misfits(self) -> dict[int, MessageError]:

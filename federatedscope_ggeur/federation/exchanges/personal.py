@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -31,10 +30,9 @@ from federatedscope_ggeur.settings import Objection, Objections, Section, key, o
 
 from .. import wire
 from ..demands import Demands
-from ..wire import schema as limits
-from ..wire.schema import Declared, MessageSchema
+from ..wire.schema import Declared
 from .base import ClientSide, Exchange, RequestKind, Requests, register_exchange
-from .closed_form.choice import LeaveOneOut, take_losses
+from .closed_form.choice import LOSSES, LeaveOneOut, check_losses
 from .closed_form.exchange import (
     ClosedFormClient,
     ClosedFormExchange,
@@ -47,8 +45,11 @@ from .closed_form.exchange import (
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 
 
-@dataclass(frozen=True)
-class PersonalQuery:
+def _kappa_problem(kappa: int) -> str:
+    return "" if kappa <= len(KAPPAS) else f"expected one of the {len(KAPPAS)} kappas"
+
+
+class PersonalQuery(wire.Payload, kind="personal_query"):
     """Round 0, server to client: the LDA settings of clients' own heads.
 
     Attributes
@@ -61,42 +62,24 @@ class PersonalQuery:
         The index of the chosen kappa; -1 while the client tries all of them.
     """
 
-    shrinkage: float
-    standardize: bool
-    temperature: float
-    kappa: int = -1
+    shrinkage: float = wire.number(1.0)
+    standardize: bool = wire.flag()
+    temperature: float = wire.number()
+    kappa: int = wire.integer(
+        converts=(lambda kappa: kappa + 1, lambda kappa: kappa - 1),
+        problem=_kappa_problem,
+        default=-1,
+    )
 
-    def to_bytes(self) -> bytes:
-        numbers = {
-            "shrinkage": self.shrinkage,
-            "standardize": int(self.standardize),
-            "temperature": self.temperature,
-            "kappa": self.kappa + 1,
-        }
-        return wire.pack("personal_query", numbers, {})
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> PersonalQuery:
-        message = wire.unpack(data, "personal_query", sender)
-        message.only(())
-        shrinkage = message.number("shrinkage", 1.0)
-        temperature = message.number("temperature")
-        if shrinkage < 0 or temperature <= 0:
-            raise message.refuse(
+    def check(self, schema: Any) -> None:
+        if self.temperature <= 0:
+            raise wire.refusal(
                 "shrinkage",
                 "the shrinkage must lie in 0..1, and the temperature must be positive",
             )
-        kappa = message.integer("kappa")
-        if kappa > len(KAPPAS):
-            raise message.refuse("kappa", f"expected one of the {len(KAPPAS)} kappas")
-        standardize = bool(message.integer("standardize"))
-        return cls(shrinkage, standardize, temperature, kappa - 1)
 
 
-@dataclass(frozen=True)
-class PersonalLosses:
+class PersonalLosses(wire.Payload, kind="personal_losses"):
     """Round 0, client to server: the rounded log-loss for each kappa and temperature.
 
     Attributes
@@ -109,25 +92,15 @@ class PersonalLosses:
         Sums over the left-out rows, in 1/64 nat.
     """
 
-    client: int
-    rows: int
-    losses: Tensor
+    client: int = wire.client()
+    rows: int = wire.integer()
+    losses: Tensor = wire.tensor(torch.int64, (len(KAPPAS), len(FACTORS)), LOSSES)
 
-    def to_bytes(self) -> bytes:
-        numbers = {"client": self.client, "rows": self.rows}
-        return wire.pack("personal_losses", numbers, {"losses": self.losses})
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str
-    ) -> PersonalLosses:
-        message = wire.unpack(data, "personal_losses", sender)
-        shape = len(KAPPAS), len(FACTORS)
-        return cls(message.client(), *take_losses(message, shape))
+    def check(self, schema: Any) -> None:
+        check_losses(self.rows, self.losses)
 
 
-@dataclass(frozen=True)
-class PersonalScore:
+class PersonalScore(wire.Payload, kind="personal_score"):
     """Round 0, client to server: the scores of the client's own head on test rows.
 
     Attributes
@@ -139,27 +112,17 @@ class PersonalScore:
         The mean over classes of the share of correctly classified rows.
     """
 
-    client: int
-    correct: int
-    total: int
-    recall: float
+    client: int = wire.client()
+    correct: int = wire.integer()
+    total: int = wire.integer()
+    recall: float = wire.number(1.0)
 
-    def to_bytes(self) -> bytes:
-        return wire.pack("personal_score", dict(vars(self)), {})
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str
-    ) -> PersonalScore:
-        message = wire.unpack(data, "personal_score", sender)
-        message.only(())
-        correct, total = message.integer("correct"), message.integer("total")
-        if correct > total:
-            raise message.refuse(
-                "correct", f"{correct} hits on {total} rows; hits cannot exceed rows"
+    def check(self, schema: Any) -> None:
+        if self.correct > self.total:
+            raise wire.refusal(
+                "correct",
+                f"{self.correct} hits on {self.total} rows; hits cannot exceed rows",
             )
-        recall = message.number("recall", 1.0)
-        return cls(message.client(), correct, total, recall)
 
 
 @dataclass(frozen=True)
@@ -280,7 +243,6 @@ PERSONAL_LOSSES = RequestKind(
     answer=PersonalLosses,
     validate=require_uploader,
     bound=bound_rows,
-    largest=lambda exchange: limits.PLAIN,
 )
 PERSONAL_HEAD = RequestKind(
     name="personal_head",
@@ -292,7 +254,6 @@ PERSONAL_HEAD = RequestKind(
     answer=PersonalScore,
     validate=require_uploader,
     bound=_bound_score,
-    largest=lambda exchange: limits.PLAIN,
 )
 
 

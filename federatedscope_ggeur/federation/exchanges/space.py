@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,7 @@ F64 = torch.float64
 _ROUNDING = 1e-6
 
 
-@dataclass(frozen=True)
-class TotalsUpload:
+class TotalsUpload(wire.Payload, kind="totals"):
     """Round 0, client to server: mean and variances of the client's rows.
 
     Attributes
@@ -64,7 +63,7 @@ class TotalsUpload:
     within: float = 0.0
     within_squares: Tensor | None = None
 
-    def to_bytes(self) -> bytes:
+    def write(self) -> wire.Content:
         totals = self.totals
         numbers = {
             "client": self.client,
@@ -75,14 +74,10 @@ class TotalsUpload:
         tensors = {"mean": totals.mean, "squares": totals.squares}
         if self.within_squares is not None:
             tensors["within_squares"] = self.within_squares
-        return wire.pack("totals", numbers, tensors)
+        return numbers, tensors
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str
-    ) -> TotalsUpload:
-        message = wire.unpack(data, "totals", sender)
-        message.only(("mean", "squares", "within_squares"))
+    def read(cls, message: wire.Message, schema: MessageSchema) -> TotalsUpload:
         count = message.integer("count")
         # Without rows the mean is 0.
         allowed = EMBEDDINGS if count else (0.0, 0.0)
@@ -110,44 +105,33 @@ def _squares(message: wire.Message, name: str, most: float, dim: int) -> Tensor:
     return squares
 
 
-@dataclass(frozen=True)
-class SpaceBroadcast:
+class SpaceBroadcast(wire.Payload, kind="space"):
     """Round 0, server to all clients: the space of training, if it is not raw."""
 
     space: Space
 
-    def to_bytes(self) -> bytes:
+    def write(self) -> wire.Content:
         space = self.space
         numbers = {"kind": space.kind, "scale": space.scale}
         tensors = {"centre": space.centre}
         if space.scales is not None:
             tensors["scales"] = space.scales
-        return wire.pack("space", numbers, tensors)
+        return numbers, tensors
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> SpaceBroadcast:
-        message, dim = wire.unpack(data, "space", sender), schema.dim
-        kind, scale = message.text("kind"), message.number("scale")
-        own = ("scales",) if kind == "standard" else ()
-        message.only(("centre", *own))
+    def read(cls, message: wire.Message, schema: MessageSchema) -> SpaceBroadcast:
+        kind, scale, dim = message.text("kind"), message.number("scale"), schema.dim
         if kind not in SPACES:
             raise message.refuse("kind", f"expected one of {SPACES}, got {kind!r:.80}")
         if not scale > 0:
             raise message.refuse("scale", "must be above 0")
         centre = message.tensor("centre", F64, (dim,))
-        return cls(Space(kind, centre, scale, _scales(message, dim)))
-
-
-def _scales(message: wire.Message, dim: int) -> Tensor | None:
-    """Read the scale of each dimension [D]; None if the message has no scales."""
-    if not message.has("scales"):
-        return None
-    scales = message.tensor("scales", F64, (dim,))
-    if not (scales > 0).all():
-        raise message.refuse("scales", "must be above 0")
-    return scales
+        scales = None
+        if kind == "standard" and message.has("scales"):
+            scales = message.tensor("scales", F64, (dim,))
+            if not (scales > 0).all():
+                raise message.refuse("scales", "must be above 0")
+        return cls(Space(kind, centre, scale, scales))
 
 
 logger = get_logger(__name__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
 
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 
@@ -11,8 +10,11 @@ from .. import wire
 from .schema import Declared
 
 
-@dataclass(frozen=True)
-class Handshake:
+def _names_problem(names: tuple[str, ...]) -> str:
+    return "" if names else "must name at least one class"
+
+
+class Handshake(wire.Fields):
     """The facts that must be equal on all sides of a federation.
 
     Errors name the fields that differ.
@@ -29,37 +31,16 @@ class Handshake:
         The key of the text features of the classes; "" if the run uses none.
     """
 
-    class_names: tuple[str, ...]
-    dim: int
-    encoder: str
-    settings: Mapping[str, str]
-    text: str = ""
+    class_names: tuple[str, ...] = wire.texts(problem=_names_problem)
+    dim: int = wire.integer(least=1)
+    encoder: str = wire.text()
+    settings: Mapping[str, str] = wire.mapping()
+    text: str = wire.text(default="", optional=True)
 
     @property
     def given(self) -> Given:
         """How the clients' rows were given, which they do not tell."""
         return NOT_KNOWN
-
-    def numbers(self) -> dict:
-        """The fields as plain values for a message's header."""
-        numbers = {**asdict(self), "class_names": list(self.class_names)}
-        if not self.text:
-            del numbers["text"]
-        return numbers
-
-    @classmethod
-    def of_message(cls, message: wire.Message) -> Handshake:
-        """Read the fields that `numbers` wrote; raise `MessageError` if one lacks."""
-        names = message.texts("class_names")
-        if not names:
-            raise message.refuse("class_names", "must name at least one class")
-        return cls(
-            names,
-            message.integer("dim", 1),
-            message.text("encoder"),
-            message.mapping("settings"),
-            message.text("text") if message.says("text") else "",
-        )
 
     def difference(self, other: Handshake, but: Collection[str] = ()) -> str:
         """The first field in which `other` differs, with both values; "" if none does.
@@ -88,37 +69,23 @@ class Handshake:
         return {**classes, **rest, **dict(sorted(self.settings.items()))}
 
 
-@dataclass(frozen=True)
-class Join:
+class Join(wire.Payload, kind="join"):
     """The message by which a client joins, before round 0.
 
     Attributes
     ----------
-    client : int
-        The client's data index, from 1.
-    domain : str
     handshake : Handshake
     declared : Declared
         The numbers of rows and the norm that limit the client's later messages.
+    client : int
+        The client's data index, from 1.
+    domain : str
     """
 
-    client: int
-    domain: str
-    handshake: Handshake
-    declared: Declared = field(default_factory=Declared)
-
-    def to_bytes(self) -> bytes:
-        own = {"client": self.client, "domain": self.domain}
-        numbers = {**self.handshake.numbers(), **self.declared.numbers(), **own}
-        return wire.pack("join", numbers, {})
-
-    @classmethod
-    def from_bytes(cls, data: bytes, sender: str) -> Join:
-        message = wire.unpack(data, "join", sender)
-        message.only(())
-        handshake = Handshake.of_message(message)
-        declared = Declared.of_message(message)
-        return cls(message.client(), message.text("domain"), handshake, declared)
+    handshake: Handshake = wire.nested(Handshake)
+    declared: Declared = wire.nested(Declared)
+    client: int = wire.client()
+    domain: str = wire.text()
 
 
 def _short(value: object) -> str:

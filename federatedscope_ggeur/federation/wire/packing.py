@@ -38,7 +38,8 @@ _OWN_DTYPES = {
 }
 _RANKS = {dtype: rank for rank, dtype in enumerate(_OWN_DTYPES)}
 _OWN_DIMENSIONS = 8
-_ANY = (-math.inf, math.inf)
+#: Bounds of numbers that have none.
+ANY = (-math.inf, math.inf)
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _PLAIN_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -51,8 +52,9 @@ def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
     if not _is_plain(own):
         # This function refuses tensors that share memory.
         return save_safetensors({name: t.clone() for name, t in own.items()}, text)
+    own = _in_order(own)
     words = _words(text, own)
-    buffers = [own[name].numpy().data for name in _in_order(own)]
+    buffers = [tensor.numpy().data for tensor in own.values()]
     return b"".join([len(words).to_bytes(8, "little"), words, *buffers])
 
 
@@ -60,7 +62,7 @@ def packed_size(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> i
     """The length of the message that `pack` makes. No numbers are copied for it."""
     if not _is_plain(tensors):
         return len(pack(kind, numbers, tensors))
-    words = _words(_text(kind, numbers), tensors)
+    words = _words(_text(kind, numbers), _in_order(tensors))
     return 8 + len(words) + sum(map(_nbytes, tensors.values()))
 
 
@@ -75,20 +77,20 @@ def _is_plain(tensors: Mapping[str, Tensor]) -> bool:
     return sys.byteorder == "little" and known
 
 
-def _in_order(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names of tensors in the order of `safetensors.numpy.save`."""
-    return sorted(tensors, key=lambda name: (_RANKS[tensors[name].dtype], name))
+def _in_order(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in the order of `safetensors.numpy.save`."""
+    return dict(sorted(tensors.items(), key=lambda one: (_RANKS[one[1].dtype], one[0])))
 
 
 def _words(text: Mapping[str, str], tensors: Mapping[str, Tensor]) -> bytes:
-    """The header that `safetensors.numpy.save` writes."""
+    """The header that `safetensors.numpy.save` writes for tensors in its order."""
     header: dict[str, Any] = {"__metadata__": text}
     end = 0
-    for name in _in_order(tensors):
-        start, end = end, end + _nbytes(tensors[name])
+    for name, tensor in tensors.items():
+        start, end = end, end + _nbytes(tensor)
         header[name] = {
-            "dtype": _OWN_DTYPES[tensors[name].dtype],
-            "shape": tuple(tensors[name].shape),
+            "dtype": _OWN_DTYPES[tensor.dtype],
+            "shape": tuple(tensor.shape),
             "data_offsets": (start, end),
         }
     words = _PLAIN_ENCODER.encode(header).encode()
@@ -170,12 +172,32 @@ def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
 
     None in `shape` stands for any length.
     """
-    if len(shape) == tensor.ndim and all(
-        want in (None, have) for want, have in zip(shape, tensor.shape)
+    found = tuple(tensor.shape)
+    if found == shape:
+        return ""
+    if len(found) == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, found)
     ):
         return ""
     wanted = ", ".join("any" if s is None else str(s) for s in shape)
-    return f"expected shape ({wanted}), got {tuple(tensor.shape)}"
+    return f"expected shape ({wanted}), got {found}"
+
+
+def range_problem(tensor: Tensor, within: tuple[float, float]) -> str:
+    """A text that says which number of `tensor` is not finite or not `within`; else "".
+
+    `within` has the lowest and the highest number.
+    """
+    if not tensor.numel() or not (tensor.is_floating_point() or within is not ANY):
+        return ""
+    low, high = within
+    lowest, highest = (end.item() for end in tensor.aminmax())
+    if not math.isfinite(lowest) or not math.isfinite(highest):
+        return "contains NaN or infinity"
+    if low <= lowest and highest <= high:
+        return ""
+    wrong = highest if low <= lowest <= high else lowest
+    return f"must lie in {low:.15g}..{high:.15g}, got {wrong:.6g}"
 
 
 class Message:
@@ -183,12 +205,18 @@ class Message:
 
     Every method raises `MessageError`, with the sender and the field, if the message
     does not hold what is expected.
+
+    Attributes
+    ----------
+    used : set of str
+        The tensors that have been read.
     """
 
     def __init__(
         self, numbers: dict[str, Any], tensors: dict[str, Tensor], sender: str
     ):
         self._numbers, self._tensors, self._sender = numbers, tensors, sender
+        self.used: set[str] = set()
 
     def refuse(self, field: str, problem: str) -> MessageError:
         return MessageError(problem, field=field, sender=self._sender)
@@ -222,10 +250,6 @@ class Message:
             )
         return float(value)
 
-    def says(self, field: str) -> bool:
-        """Whether the header has the number or text `field`."""
-        return field in self._numbers
-
     def text(self, field: str) -> str:
         value = self._numbers.get(field)
         if not isinstance(value, str):
@@ -251,29 +275,21 @@ class Message:
         field: str,
         dtype: torch.dtype,
         shape: tuple[int | None, ...],
-        within: tuple[float, float] = _ANY,
+        within: tuple[float, float] = ANY,
     ) -> Tensor:
         """The finite tensor `field`, of `dtype` and `shape` (None: any length).
 
         Each of its numbers must lie `within` (lowest, highest).
         """
+        self.used.add(field)
         tensor = self._tensors.get(field)
         if tensor is None:
             raise self.refuse(field, f"missing; got {sorted(self._tensors)}")
         if tensor.dtype != dtype:
             raise self.refuse(field, f"expected {dtype}, got {tensor.dtype}")
-        problem = shape_problem(tensor, shape)
+        problem = shape_problem(tensor, shape) or range_problem(tensor, within)
         if problem:
             raise self.refuse(field, problem)
-        if tensor.numel() and (tensor.is_floating_point() or within is not _ANY):
-            ends = [float(end) for end in tensor.aminmax()]
-            if not all(map(math.isfinite, ends)):
-                raise self.refuse(field, "contains NaN or infinity")
-            low, high = within
-            wrong = [end for end in ends if not low <= end <= high]
-            if wrong:
-                problem = f"must lie in {low:.15g}..{high:.15g}, got {wrong[0]:.6g}"
-                raise self.refuse(field, problem)
         return tensor
 
     def check_content(self) -> None:
@@ -285,19 +301,15 @@ class Message:
             )
 
     def has(self, field: str) -> bool:
-        """Whether the message has the tensor `field`."""
-        return field in self._tensors
+        """Whether the message has the number, text or tensor `field`."""
+        return field in self._numbers or field in self._tensors
 
-    def only(self, fields: Collection[str], prefix: str | None = None) -> None:
-        """Refuse tensors that are neither in `fields` nor named ``<prefix>.<name>``."""
-        unknown = sorted(
-            name
-            for name in self._tensors.keys() - set(fields)
-            if prefix is None or not name.startswith(prefix + ".")
-        )
+    def only(self, fields: Collection[str]) -> None:
+        """Refuse tensors that are not in `fields`."""
+        unknown = self._tensors.keys() - fields
         if unknown:
             raise self.refuse(
-                f"{unknown[0]:.80}", "a message of this kind has no such tensor"
+                f"{min(unknown):.80}", "a message of this kind has no such tensor"
             )
 
     def tensors_under(self, prefix: str) -> dict[str, Tensor]:

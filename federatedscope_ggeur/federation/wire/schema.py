@@ -124,8 +124,7 @@ _SLACK = 1.05
 _CHUNK = 4096
 
 
-@dataclass(frozen=True)
-class Declared:
+class Declared(wire.Fields):
     """The numbers of rows that a client declares, and a bound on embedding norms.
 
     Attributes
@@ -137,10 +136,10 @@ class Declared:
         It reveals nothing else about a single row.
     """
 
-    train: int = 0
-    val: int = 0
-    test: int = 0
-    norm: float = 0.0
+    train: int = wire.integer(name="rows_train", default=0)
+    val: int = wire.integer(name="rows_val", default=0)
+    test: int = wire.integer(name="rows_test", default=0)
+    norm: float = wire.number(2.0 * LARGEST_EMBEDDING * 2**20, default=0.0)
 
     @classmethod
     def of(cls, train: Tensor, val: int, test: int) -> Declared:
@@ -150,18 +149,6 @@ class Declared:
             longest = max([longest, *rows.double().norm(dim=1).tolist()])
         norm = 2.0 ** math.ceil(math.log2(longest)) if longest > 0 else 0.0
         return cls(len(train), val, test, norm)
-
-    def numbers(self) -> dict[str, float]:
-        """The fields as plain values for a message's header."""
-        rows = {f"rows_{name}": getattr(self, name) for name in SPLITS}
-        return {**rows, "norm": self.norm}
-
-    @classmethod
-    def of_message(cls, message: wire.Message) -> Declared:
-        """Read the fields that `numbers` wrote; raise `MessageError` if one lacks."""
-        train, val, test = (message.integer(f"rows_{name}") for name in SPLITS)
-        largest = 2.0 * LARGEST_EMBEDDING * 2**20
-        return cls(train, val, test, message.number("norm", largest))
 
     @property
     def longest(self) -> float:

@@ -21,7 +21,7 @@ from federatedscope_ggeur.settings.keys import rule_of
 
 @dataclass(frozen=True)
 class Note:
-    """A number for clients."""
+    """A number for clients. It writes and reads itself, which a plugin's may."""
 
     number: int
 
@@ -35,26 +35,15 @@ class Note:
         return cls(message.integer("number"))
 
 
-@dataclass(frozen=True)
-class Echo:
+class Echo(wire.Payload, kind="toy_echo"):
     """What has arrived at a client."""
 
-    client: int
-    told: int
-    shared: int
-    own: int
-    empty: int
-    process: int
-
-    def to_bytes(self):
-        return wire.pack("toy_echo", vars(self), {})
-
-    @classmethod
-    def from_bytes(cls, data, schema, sender):
-        message = wire.unpack(data, "toy_echo", sender)
-        message.only(())
-        fields = ("told", "shared", "own", "empty", "process")
-        return cls(message.client(), *(message.integer(name) for name in fields))
+    client: int = wire.client()
+    told: int = wire.integer()
+    shared: int = wire.integer()
+    own: int = wire.integer()
+    empty: int = wire.integer()
+    process: int = wire.integer()
 
 
 def _hold(file: Path) -> None:

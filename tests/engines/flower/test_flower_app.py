@@ -354,7 +354,7 @@ def moments(session: bytes = b"s" * 16) -> Envelope:
 
 def test_a_release_is_charged_once_and_repeated_byte_by_byte(ask, tmp_path):
     (joined,) = ask(join(), settings=CHARGED)
-    assert Join.from_bytes(joined.parts[0], "it").declared == Declared()
+    assert Join.from_bytes(joined.parts[0], sender="it").declared == Declared()
     first = ask(moments(), settings=CHARGED)
     assert first[0].kind == "released_moments"
     assert ask(moments(), settings=CHARGED) == first

@@ -29,7 +29,7 @@ def join(
     domain: str = "art",
     declared: Declared | None = None,
 ) -> dict:
-    return members.admit(Join(number, domain, handshake, declared or Declared(7)))
+    return members.admit(Join(handshake, declared or Declared(7), number, domain))
 
 
 @pytest.fixture

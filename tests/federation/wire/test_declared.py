@@ -12,7 +12,6 @@ from by_bytes import CLASSES, DIM, make_client_data, make_rows
 from carrier import after_round_0, carrier
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import HitCounts
@@ -196,37 +195,18 @@ def test_lengths_that_a_method_leaves_open_have_no_bound():
 
 
 HANDSHAKE = Handshake(("cat", "dog", "hörse"), 512, "clip", {"seed": "0", "steps": "1"})
-NUMBERS = {
-    "client": 3,
-    "domain": "art",
-    "class_names": ["cat", "dog"],
-    "dim": 512,
-    "encoder": "clip",
-    "settings": {"seed": "0"},
-    "rows_train": 5,
-    "rows_val": 0,
-    "rows_test": 2,
-    "norm": 4.0,
-}
-
-
-def test_bytes_and_back():
-    join = Join(3, "art", HANDSHAKE)
-    for sender in ("client 3", "10.0.0.7"):
-        assert Join.from_bytes(join.to_bytes(), sender) == join
 
 
 def test_text_stands_in_it_where_there_is_some_and_only_there():
-    told = Join(3, "art", replace(HANDSHAKE, text="a1b2"))
-    assert Join.from_bytes(told.to_bytes(), "client 3") == told
-    assert "text" not in HANDSHAKE.numbers()
-    assert told.handshake.numbers()["text"] == "a1b2"
+    plain = Join(HANDSHAKE, Declared(), 3, "art")
+    told = replace(plain, handshake=replace(HANDSHAKE, text="a1b2"))
+    assert Join.from_bytes(plain.to_bytes(), sender="10.0.0.7") == plain
+    assert Join.from_bytes(told.to_bytes(), sender="client 3") == told
+    assert "text" not in HANDSHAKE.write()[0]
+    assert told.handshake.write()[0]["text"] == "a1b2"
     mine, theirs = told.handshake, replace(HANDSHAKE, text="c3d4")
     assert mine.difference(theirs) == ("text features is 'c3d4' there and 'a1b2' here")
     assert "text features is not set there" in mine.difference(HANDSHAKE)
-    data = wire.pack("join", {**NUMBERS, "text": 5}, {})
-    with pytest.raises(MessageError, match="field 'text': expected a text"):
-        Join.from_bytes(data, "client 3")
 
 
 SAME = HANDSHAKE.settings
@@ -265,31 +245,3 @@ def test_a_difference_stays_short():
         {"class_names": tuple(f"class {i}" for i in range(100_000))},
     ):
         assert len(HANDSHAKE.difference(replace(HANDSHAKE, **changes))) < 400
-
-
-WRONG = {
-    "client": [0, 2, "3", True, None],  # it is known as client 3
-    "domain": [5, None],
-    "class_names": [[], "cat", ["cat", 5], {"cat": "dog"}, None],
-    "dim": [0, -5, 512.0, 2**70],
-    "encoder": [["clip"]],
-    "settings": [["seed"], {"seed": 0}, {"seed": {"a": "b"}}, None],
-}
-
-
-@pytest.mark.parametrize("field", NUMBERS)
-def test_a_field_that_is_missing_or_does_not_fit_is_refused_by_name(field):
-    rest = {name: value for name, value in NUMBERS.items() if name != field}
-    for numbers in (rest, *({**rest, field: value} for value in WRONG.get(field, ()))):
-        with pytest.raises(MessageError) as caught:
-            Join.from_bytes(wire.pack("join", numbers, {}), "client 3")
-        assert (caught.value.field, caught.value.sender) == (field, "client 3")
-
-
-def test_other_kinds_and_other_bytes_are_refused():
-    with pytest.raises(MessageError, match="'update' instead of 'join'"):
-        Join.from_bytes(wire.pack("update", NUMBERS, {}), "10.0.0.7")
-    whole = wire.pack("join", NUMBERS, {})
-    for data in (b"", b"hello", whole[:-3], b"\x80\x04."):
-        with pytest.raises(MessageError, match=r"10\.0\.0\.7 refused: field 'header'"):
-            Join.from_bytes(data, "10.0.0.7")

@@ -6,7 +6,6 @@ The class means that the server passes on to clients, as anchors of step 2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -19,8 +18,7 @@ from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 F32, I64 = torch.float32, torch.int64
 
 
-@dataclass(frozen=True)
-class Geometry:
+class Geometry(wire.Payload, kind="geometry"):
     """Round 0, server to all clients: the global shape of each class.
 
     Attributes
@@ -33,7 +31,7 @@ class Geometry:
     shapes: Mapping[int, GeometricShape]
     pooled: bool = False
 
-    def to_bytes(self) -> bytes:
+    def write(self) -> wire.Content:
         classes = sorted(self.shapes)
         shapes = [self.shapes[c] for c in classes[: 1 if self.pooled else None]]
         dim = shapes[0].dim if shapes else 0
@@ -48,14 +46,10 @@ class Geometry:
                 [empty, *(s.eigenvectors.T.to(F32) for s in shapes)]
             ),
         }
-        return wire.pack("geometry", {}, tensors)
+        return {}, tensors
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> Geometry:
-        message = wire.unpack(data, "geometry", sender)
-        message.only(("classes", "ranks", "eigenvalues", "eigenvectors"))
+    def read(cls, message: wire.Message, schema: MessageSchema) -> Geometry:
         labels = message.labels("classes", schema.num_classes, distinct=True)
         dim = schema.dim if len(labels) else 0
         distinct = min(1, len(labels)) if schema.pooled_geometry else len(labels)
@@ -74,8 +68,7 @@ class Geometry:
         return cls(dict(zip(labels.tolist(), shapes)), schema.pooled_geometry)
 
 
-@dataclass(frozen=True)
-class Prototypes:
+class Prototypes(wire.Payload, kind="prototypes"):
     """Round 0, server to one client: class means of other domains or clients.
 
     Attributes
@@ -87,75 +80,29 @@ class Prototypes:
         these are the numbers of rows behind them. Otherwise None.
     """
 
-    labels: Tensor
-    prototypes: Tensor
-    counts: Tensor | None = None
-
-    def to_bytes(self) -> bytes:
-        tensors = {"labels": self.labels, "prototypes": self.prototypes}
-        if self.counts is not None:
-            tensors["counts"] = self.counts
-        return wire.pack("prototypes", {}, tensors)
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> Prototypes:
-        message = wire.unpack(data, "prototypes", sender)
-        counted = schema.counted_prototypes
-        message.only(("labels", "prototypes", *(["counts"] if counted else [])))
-        labels = message.labels("labels", schema.num_classes, distinct=counted)
-        means = message.tensor("prototypes", F32, (len(labels), schema.dim))
-        if not counted:
-            return cls(labels, means)
-        counts = message.tensor("counts", I64, (len(labels),), (1, wire.LARGEST))
-        return cls(labels, means, counts)
+    labels: Tensor = wire.labels(distinct=lambda schema: schema.counted_prototypes)
+    prototypes: Tensor = wire.tensor(F32, ("labels", "dim"))
+    counts: Tensor | None = wire.tensor(
+        I64,
+        ("labels",),
+        (1, wire.LARGEST),
+        when=lambda schema: schema.counted_prototypes,
+        default=None,
+    )
 
 
-@dataclass(frozen=True)
-class PrepareReply:
+class PrepareReply(wire.Payload, kind="prepare_reply"):
     """Round 0, client to server: the aggregation weight, and the method's tensors."""
 
-    client: int
-    aggregation_weight: float
-    init_upload: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def to_bytes(self) -> bytes:
-        numbers = {"client": self.client, "aggregation_weight": self.aggregation_weight}
-        tensors = wire.under("init_upload", self.init_upload)
-        return wire.pack("prepare_reply", numbers, tensors)
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str
-    ) -> PrepareReply:
-        message = wire.unpack(data, "prepare_reply", sender)
-        message.only((), "init_upload")
-        return cls(
-            message.client(),
-            message.number("aggregation_weight", wire.LARGEST),
-            message.tensors_under("init_upload"),
-        )
+    client: int = wire.client()
+    aggregation_weight: float = wire.number(wire.LARGEST)
+    init_upload: Mapping[str, Tensor] = wire.tensors(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class InitBroadcast:
+class InitBroadcast(wire.Payload, kind="init_broadcast"):
     """Round 0, server to all clients: the method's message."""
 
-    tensors: Mapping[str, Tensor]
-
-    def to_bytes(self) -> bytes:
-        return wire.pack(
-            "init_broadcast", {}, wire.under("init_broadcast", self.tensors)
-        )
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> InitBroadcast:
-        message = wire.unpack(data, "init_broadcast", sender)
-        message.only((), "init_broadcast")
-        return cls(message.tensors_under("init_broadcast"))
+    tensors: Mapping[str, Tensor] = wire.tensors(name="init_broadcast")
 
 
 #: stands in tensor names in place of a client's number

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -43,8 +43,7 @@ F64, I64 = torch.float64, torch.int64
 _TENSORS = ("labels", "counts", "means", "clients", "domains")
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
+class LeaveOneOut(wire.Payload, kind="leave_one_out"):
     """Round 0, server to all clients: the components from which rows are left out.
 
     They are float64, so that client and server compute the same numbers.
@@ -78,7 +77,7 @@ class LeaveOneOut:
     def equals(self, other: LeaveOneOut) -> bool:
         return self.to_bytes() == other.to_bytes()
 
-    def to_bytes(self) -> bytes:
+    def write(self) -> wire.Content:
         held = self.components
         tensors = {name: getattr(held, name) for name in _TENSORS}
         if held.sums is not None:
@@ -86,16 +85,10 @@ class LeaveOneOut:
         if held.scatter is not None:
             rows, columns = torch.triu_indices(held.dim, held.dim)
             tensors["scatter"] = held.scatter[rows, columns]
-        numbers = {"domains": list(held.domain_names)}
-        return wire.pack("leave_one_out", numbers, tensors)
+        return {"domains": list(held.domain_names)}, tensors
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> LeaveOneOut:
-        message = wire.unpack(data, "leave_one_out", sender)
-        weighted = schema.statistics.weighted
-        message.only((*_TENSORS, "scatter", *["weights"] * weighted))
+    def read(cls, message: wire.Message, schema: MessageSchema) -> LeaveOneOut:
         names, dim = message.texts("domains"), schema.dim
         labels = message.labels("labels", schema.num_classes, distinct=False)
         j = len(labels)
@@ -111,7 +104,7 @@ class LeaveOneOut:
                 "labels", "two components have the same client and class"
             )
         scatter = _take_scatter(message, dim) if message.has("scatter") else None
-        weights = take_weights(message, j) if weighted else None
+        weights = take_weights(message, j) if _is_weighted(schema) else None
         return cls(
             Components(
                 labels,
@@ -136,8 +129,19 @@ def _take_scatter(message: wire.Message, dim: int) -> Tensor:
     return scatter + scatter.T - scatter.diag().diag()
 
 
-@dataclass(frozen=True)
-class HitCounts:
+def _is_weighted(schema: MessageSchema) -> bool:
+    return schema.statistics.weighted
+
+
+def _check_weight(weight: float | None, rows: int) -> None:
+    """Check the summed weight of `rows` rows; None if rows have no weights."""
+    if weight is None:
+        return
+    if weight > wire.LARGEST or (weight > 0) != (rows > 0):
+        raise wire.refusal("weight", f"{weight} is no weight of {rows} rows")
+
+
+class HitCounts(wire.Payload, kind="hit_counts"):
     """Round 0, client to server: each candidate's hits on the client's rows.
 
     Attributes
@@ -158,72 +162,56 @@ class HitCounts:
         The summed weight of the scored rows; None if rows have no weights.
     """
 
-    client: int
-    rows: int
-    hits: Tensor
-    validation: int
-    scored: int
-    absent: int = 0
-    weight: float | None = None
+    client: int = wire.client()
+    rows: int = wire.integer()
+    hits: Tensor = wire.tensor(lambda s: F64 if _is_weighted(s) else I64, (None,))
+    validation: int = wire.integer()
+    scored: int = wire.integer()
+    absent: int = wire.integer(default=0)
+    weight: float | None = wire.number(when=_is_weighted, default=None)
 
-    def to_bytes(self) -> bytes:
-        numbers = {
-            "client": self.client,
-            "rows": self.rows,
-            "validation": self.validation,
-            "scored": self.scored,
-            "absent": self.absent,
-            **_said_weight(self.weight),
-        }
-        return wire.pack("hit_counts", numbers, {"hits": self.hits})
+    def check(self, schema: MessageSchema) -> None:
+        rows, scored = self.rows, self.scored
+        self._check_at_most(rows, "scored", f"the {rows} rows of the client")
+        _check_weight(self.weight, scored)
+        most = scored if self.weight is None else self.weight * (1 + 1e-9)
+        problem = wire.range_problem(self.hits, (0, most))
+        if problem:
+            raise wire.refusal("hits", problem)
+        self._check_at_most(rows, "validation", f"the {rows} rows of the client")
+        self._check_at_most(rows - scored, "absent", f"the {rows - scored} other rows")
 
-    @classmethod
-    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> HitCounts:
-        message = wire.unpack(data, "hit_counts", sender)
-        message.only(("hits",))
-        rows, scored = message.integer("rows"), message.integer("scored")
-        if scored > rows:
-            raise message.refuse(
-                "scored", f"must be at most the {rows} rows of the client, got {scored}"
-            )
-        weight = _take_weight(message, scored, schema)
-        kind, most = I64, float(scored)
-        if weight is not None:
-            kind, most = F64, weight * (1 + 1e-9)
-        hits = message.tensor("hits", kind, (None,), (0, most))
-        validation = message.integer("validation")
-        if validation > rows:
-            problem = f"must be at most the {rows} rows of the client, got {validation}"
-            raise message.refuse("validation", problem)
-        absent = message.integer("absent")
-        if absent + scored > rows:
-            problem = f"must be at most the {rows - scored} other rows, got {absent}"
-            raise message.refuse("absent", problem)
-        return cls(message.client(), rows, hits, validation, scored, absent, weight)
-
-
-def _said_weight(weight: float | None) -> dict[str, float]:
-    return {} if weight is None else {"weight": weight}
-
-
-def _take_weight(
-    message: wire.Message, rows: int, schema: MessageSchema
-) -> float | None:
-    """Read the summed weight of `rows` rows; None if rows have no weights."""
-    if not schema.statistics.weighted:
-        return None
-    weight = message.number("weight")
-    if not 0 <= weight <= wire.LARGEST or (weight > 0) != (rows > 0):
-        raise message.refuse("weight", f"{weight} is no weight of {rows} rows")
-    return weight
+    def _check_at_most(self, most: int, field: str, rows: str) -> None:
+        found = getattr(self, field)
+        if found > most:
+            raise wire.refusal(field, f"must be at most {rows}, got {found}")
 
 
 #: The most candidates whose log-losses are asked for.
 FINALISTS = 6
 
 
-@dataclass(frozen=True)
-class LossQuery:
+def _number_problem(found: Tensor) -> str:
+    """Refuse no candidate, and more than `FINALISTS`."""
+    if 0 < len(found) <= FINALISTS:
+        return ""
+    return f"expected 1 to {FINALISTS} candidates, got {len(found)}"
+
+
+def _candidates_problem(found: Tensor) -> str:
+    problem = _number_problem(found)
+    if not problem and ((found < 0).any() or (found.diff() <= 0).any()):
+        problem = "they must be ascending, from 0"
+    return problem
+
+
+def _temperatures_problem(found: Tensor) -> str:
+    if (found <= 0).any() or (found.diff(dim=1) <= 0).any():
+        return "temperatures must be positive and ascending"
+    return ""
+
+
+class LossQuery(wire.Payload, kind="loss_query"):
     """Round 0, server to client: asks for the log-losses of a few candidates.
 
     Attributes
@@ -234,39 +222,35 @@ class LossQuery:
         The temperatures of each candidate, ascending; there are `TEMPERATURES` of them.
     """
 
-    candidates: tuple[int, ...]
-    temperatures: tuple[tuple[float, ...], ...]
+    candidates: tuple[int, ...] = wire.integers(problem=_candidates_problem)
+    temperatures: tuple[tuple[float, ...], ...] = wire.tensor(
+        F64,
+        ("candidates", TEMPERATURES),
+        name="by",
+        problem=_temperatures_problem,
+        converts=(
+            lambda by: torch.tensor(by, dtype=F64),
+            lambda found: tuple(map(tuple, found.tolist())),
+        ),
+    )
 
     @property
     def shape(self) -> tuple[int, int]:
         """The shape of the answer: candidates and temperatures."""
         return len(self.candidates), TEMPERATURES
 
-    def to_bytes(self) -> bytes:
-        tensors = {
-            "candidates": torch.tensor(self.candidates, dtype=I64),
-            "by": torch.tensor(self.temperatures, dtype=F64),
-        }
-        return wire.pack("loss_query", {}, tensors)
 
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> LossQuery:
-        message = wire.unpack(data, "loss_query", sender)
-        message.only(("candidates", "by"))
-        candidates = message.tensor("candidates", I64, (None,))
-        _check_few(message, "candidates", candidates)
-        if (candidates < 0).any() or (candidates.diff() <= 0).any():
-            raise message.refuse("candidates", "they must be ascending, from 0")
-        by = message.tensor("by", F64, (len(candidates), TEMPERATURES))
-        if (by <= 0).any() or (by.diff(dim=1) <= 0).any():
-            raise message.refuse("by", "temperatures must be positive and ascending")
-        return cls(tuple(candidates.tolist()), tuple(map(tuple, by.tolist())))
+#: The bounds of log-losses that are summed over rows.
+LOSSES = (0, LARGEST_LOSS)
 
 
-@dataclass(frozen=True)
-class LogLosses:
+def check_losses(rows: int, losses: Tensor) -> None:
+    """Check that there are no log-losses without rows."""
+    if not rows and losses.any():
+        raise wire.refusal("losses", "losses must be 0 if there are no rows")
+
+
+class LogLosses(wire.Payload, kind="log_losses"):
     """Round 0, client to server: the rounded log-losses of a few candidates.
 
     Attributes
@@ -281,10 +265,16 @@ class LogLosses:
         The summed weight of these rows; None if rows have no weights.
     """
 
-    client: int
-    rows: int
-    losses: Tensor
-    weight: float | None = None
+    client: int = wire.client()
+    rows: int = wire.integer()
+    losses: Tensor = wire.tensor(
+        I64, (None, TEMPERATURES), LOSSES, problem=_number_problem
+    )
+    weight: float | None = wire.number(when=_is_weighted, default=None)
+
+    def check(self, schema: MessageSchema) -> None:
+        check_losses(self.rows, self.losses)
+        _check_weight(self.weight, self.rows)
 
     def require_of(self, candidates: int) -> None:
         """Raise `MessageError` if these are not the losses of so many candidates."""
@@ -292,41 +282,8 @@ class LogLosses:
             problem = f"{len(self.losses)} candidates, but {candidates} were asked for"
             raise refusal(self.client, "losses", problem)
 
-    def to_bytes(self) -> bytes:
-        known = {"client": self.client, "rows": self.rows}
-        numbers = {**known, **_said_weight(self.weight)}
-        return wire.pack("log_losses", numbers, {"losses": self.losses})
 
-    @classmethod
-    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> LogLosses:
-        message = wire.unpack(data, "log_losses", sender)
-        rows, losses = take_losses(message, (None, TEMPERATURES))
-        _check_few(message, "losses", losses)
-        weight = _take_weight(message, rows, schema)
-        return cls(message.client(), rows, losses, weight)
-
-
-def _check_few(message: wire.Message, field: str, found: Tensor) -> None:
-    """Refuse no candidate, and more than `FINALISTS`."""
-    if not 0 < len(found) <= FINALISTS:
-        problem = f"expected 1 to {FINALISTS} candidates, got {len(found)}"
-        raise message.refuse(field, problem)
-
-
-def take_losses(
-    message: wire.Message, shape: tuple[int | None, ...]
-) -> tuple[int, Tensor]:
-    """Read and check the number of rows in an answer and its log-losses."""
-    message.only(("losses",))
-    rows = message.integer("rows")
-    losses = message.tensor("losses", I64, shape, (0, LARGEST_LOSS))
-    if not rows and losses.any():
-        raise message.refuse("losses", "losses must be 0 if there are no rows")
-    return rows, losses
-
-
-@dataclass(frozen=True)
-class ConfidenceQuery:
+class ConfidenceQuery(wire.Payload, kind="confidence_query"):
     """Round 0, server to client: asks how sure one candidate is at a temperature.
 
     Attributes
@@ -336,27 +293,13 @@ class ConfidenceQuery:
     temperature : float
     """
 
-    candidate: int
-    temperature: float
-
-    def to_bytes(self) -> bytes:
-        numbers = {"candidate": self.candidate, "temperature": self.temperature}
-        return wire.pack("confidence_query", numbers, {})
-
-    @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
-    ) -> ConfidenceQuery:
-        message = wire.unpack(data, "confidence_query", sender)
-        message.only(())
-        temperature = message.number("temperature")
-        if temperature <= 0:
-            raise message.refuse("temperature", "must be positive")
-        return cls(message.integer("candidate"), temperature)
+    candidate: int = wire.integer()
+    temperature: float = wire.number(
+        problem=lambda found: "" if found > 0 else "must be positive"
+    )
 
 
-@dataclass(frozen=True)
-class Confidences:
+class Confidences(wire.Payload, kind="confidences"):
     """Round 0, client to server: how sure the head is of the left-out rows.
 
     Attributes
@@ -367,19 +310,8 @@ class Confidences:
         are fewer rows than ``ggeur.privacy.min_samples``.
     """
 
-    client: int
-    counts: Tensor
-
-    def to_bytes(self) -> bytes:
-        numbers = {"client": self.client}
-        return wire.pack("confidences", numbers, {"counts": self.counts})
-
-    @classmethod
-    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> Confidences:
-        message = wire.unpack(data, "confidences", sender)
-        message.only(("counts",))
-        counts = message.tensor("counts", I64, (CONFIDENCE_BINS,), (0, wire.LARGEST))
-        return cls(message.client(), counts)
+    client: int = wire.client()
+    counts: Tensor = wire.tensor(I64, (CONFIDENCE_BINS,), (0, wire.LARGEST))
 
 
 logger = get_logger(__name__)

@@ -377,8 +377,7 @@ _FIELDS = ("correct", "total", "loss_sum")
 _PLACES, _OF_SENT = ("0", "1"), "of_sent"
 
 
-@dataclass(frozen=True)
-class ScoreReport:
+class ScoreReport(wire.Payload, kind="score"):
     """A client's scores. They are counts, so that the server can add them by domain.
 
     Attributes
@@ -391,7 +390,7 @@ class ScoreReport:
     round_number: int
     scores: Mapping[str, Score]
 
-    def to_bytes(self) -> bytes:
+    def write(self) -> wire.Content:
         numbers = {
             "client": self.client,
             "round_number": self.round_number,
@@ -406,17 +405,15 @@ class ScoreReport:
             for name, one in described.items():
                 tensors[f"{split}.{name}.bins"] = one.bins
                 tensors[f"{split}.{name}.sums"] = one.sums
-        return wire.pack("score", numbers, tensors)
+        return numbers, tensors
 
     @classmethod
-    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> ScoreReport:
-        message = wire.unpack(data, "score", sender)
+    def read(cls, message: wire.Message, schema: MessageSchema) -> ScoreReport:
         splits = message.texts("splits")
         if not set(splits) <= set(SPLITS):
             raise message.refuse(
                 "splits", f"expected some of {SPLITS}, got {splits!r:.80}"
             )
-        message.only([name for split in splits for name in _tensors_of(split)])
         scores = {}
         for split in splits:
             right, rows, loss = (f"{split}_{name}" for name in _FIELDS)
@@ -441,11 +438,6 @@ class ScoreReport:
                 )
             scores[split] = score
         return cls(message.client(), message.integer("round_number"), scores)
-
-
-def _tensors_of(split: str) -> list[str]:
-    places = [f"{split}.{place}" for place in (*_PLACES, _OF_SENT)]
-    return [f"{place}.{name}" for place in places for name in ("bins", "sums")]
 
 
 def _read_reliability(

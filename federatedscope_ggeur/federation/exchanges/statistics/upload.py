@@ -63,8 +63,6 @@ def take_compressed(
     """
     form, dim = schema.statistics, schema.dim
     assert form.compression is not None
-    names = ["means", "factor"][: 1 if form.content == "means" else 2]
-    message.only(["classes", "counts", *names, *(f"{n}_scales" for n in names)])
     classes = int((counts > 0).sum())
     rows = classes + 1 if classes else 0
     means = _take_rows(message, "means", form.compression, dim, rows, rows)
@@ -154,12 +152,8 @@ def _read_huffman(packed: Tensor, size: int) -> bytearray | None:
 
 F32, I64 = torch.float32, torch.int64
 
-#: The tensors of statistics with scatters. Without scatters, the first three.
-_WHOLE = ("classes", "counts", "means", "ranks", "factors", "triangles")
 
-
-@dataclass(frozen=True)
-class StatisticsUpload:
+class StatisticsUpload(wire.Payload, kind="statistics"):
     """Round 0, client to server: class statistics, after the min-count threshold.
 
     A scatter travels as its thin factor or its upper triangle, whichever is smaller. It
@@ -188,7 +182,7 @@ class StatisticsUpload:
         """Make the upload: the part of class statistics that `form` sends."""
         return cls(client, domain, statistics.to(form.content), form)
 
-    def to_bytes(self) -> bytes:
+    def write(self) -> wire.Content:
         statistics, form = self.statistics, self.form
         index = torch.tensor(statistics.classes, dtype=I64)
         numbers = {"client": self.client, "domain": self.domain}
@@ -202,13 +196,10 @@ class StatisticsUpload:
                 tensors["weights"] = statistics.weights[index]
             if form.content != "means":
                 tensors.update(_scatter_tensors(statistics, _dtype(form)))
-        return wire.pack("statistics", numbers, tensors)
+        return numbers, tensors
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes, schema: MessageSchema, sender: str
-    ) -> StatisticsUpload:
-        message = wire.unpack(data, "statistics", sender)
+    def read(cls, message: wire.Message, schema: MessageSchema) -> StatisticsUpload:
         num_classes, form = schema.num_classes, schema.statistics
         labels = message.labels("classes", num_classes, distinct=True)
         counts = message.tensor("counts", I64, (len(labels),), (1, wire.LARGEST))
@@ -262,8 +253,6 @@ def _take_whole(
 ) -> Statistics:
     """Read uncompressed statistics; `held` [C] are the counts."""
     form, dim = schema.statistics, schema.dim
-    names = _WHOLE if form.content != "means" else _WHOLE[:3]
-    message.only((*names, "weights") if form.weighted else names)
     labels = torch.nonzero(held).flatten()
     counts = held[labels]
     weights = None
