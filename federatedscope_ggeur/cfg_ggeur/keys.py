@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from typing import Any, TypeVar
@@ -42,7 +42,6 @@ from .fs_keys import section_of
 S = TypeVar("S", bound=Section)
 
 
-@dataclass(frozen=True)
 class DistributedKeys(Section):
     """The settings of distributed runs, beside those of the next three sections."""
 
@@ -84,7 +83,6 @@ def _seconds(meaning: str) -> Any:
     return key(600.0, f"Distributed{meaning}", positive_up_to(1e9))
 
 
-@dataclass(frozen=True)
 class DeadlineKeys(Section):
     """How long the sides of a distributed run wait for each other, in seconds."""
 
@@ -118,7 +116,6 @@ class DeadlineKeys(Section):
     )
 
 
-@dataclass(frozen=True)
 class TLSKeys(Section):
     """The PEM files of a process in a distributed run."""
 
@@ -144,7 +141,6 @@ class TLSKeys(Section):
     )
 
 
-@dataclass(frozen=True)
 class AgreedKeys(Section):
     """What all sides of a federation have agreed on beforehand."""
 
@@ -185,7 +181,6 @@ REGISTRIES: tuple[Registry, ...] = (
 )
 
 
-@dataclass(frozen=True)
 class RunKeys(Section):
     """The settings of a run as a whole. Lower packages have the others."""
 

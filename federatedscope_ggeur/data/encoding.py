@@ -37,7 +37,6 @@ def _folder(value) -> str:
     return problem or ("" if value else "must name a folder")
 
 
-@dataclass(frozen=True)
 class EncodingSettings(Section):
     """The settings for turning the images of a data set into features.
 

@@ -43,7 +43,6 @@ class Unreadable:
     message: str
 
 
-@dataclass(frozen=True)
 class ExtractionSettings(Section):
     """The speed settings of embedding. Features do not depend on them, up to rounding.
 

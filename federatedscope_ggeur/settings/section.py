@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from .keys import Key, Rule
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_):
+        return lambda cls: cls
+
 
 S = TypeVar("S", bound="Section")
 
@@ -34,9 +42,9 @@ def key(
     return field(default=made.default, metadata={"key": made})
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field, key))
 class Section:
-    """Settings of a run that are read together.
+    """Settings of a run that are read together. A subclass is a frozen dataclass.
 
     Attributes
     ----------
@@ -46,11 +54,14 @@ class Section:
 
     PREFIX: ClassVar[str] = ""
 
+    def __init_subclass__(cls):
+        dataclass(frozen=True)(cls)
+
     @classmethod
     @cache
     def by_field(cls) -> dict[str, Key]:
         """The keys by fields, each with its full name below ``ggeur``."""
-        made = {one.name: one.metadata["key"] for one in fields(cls) if one.metadata}
+        made = {one.name: one.metadata["key"] for one in fields(cls) if one.metadata}  # type: ignore[arg-type]
         return {
             name: replace(key, name=cls.PREFIX + (key.name or name))
             for name, key in made.items()

@@ -35,7 +35,6 @@ from .frames import Frame
 logger = get_logger(__name__)
 
 
-@dataclass(frozen=True)
 class EncoderSettings(Section):
     """The settings of an encoder that its features depend on.
 

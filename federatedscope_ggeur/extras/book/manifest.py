@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from federatedscope_ggeur.extras import Command, Manifest
 from federatedscope_ggeur.settings import Section, key, text
 
@@ -25,7 +23,6 @@ def _steps(value: object) -> str:
     return ""
 
 
-@dataclass(frozen=True)
 class BookKeys(Section):
     """The settings of a book."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from federatedscope_ggeur.extras import Command, Manifest
 from federatedscope_ggeur.settings import (
     Section,
@@ -28,7 +26,6 @@ def _epsilon(what: str):
     )
 
 
-@dataclass(frozen=True)
 class NoiseKeys(Section):
     """The settings of differential privacy."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -32,7 +32,6 @@ _SLACK = 1e-6
 _NO_PLAN = ReleasePlan(0, 0, 0.0, 0.0, False)
 
 
-@dataclass(frozen=True)
 class NoiseSettings(NoiseKeys):
     """How statistics are released under differential privacy.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -91,7 +90,6 @@ _COUNTER = "num_batches_tracked"
 
 
 @register_other_model(OWN)
-@dataclass(frozen=True)
 class NetworkSettings(OtherModel, NetworkKeys):
     """The settings of an image network and of the preparation of its images.
 

@@ -6,7 +6,7 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from federatedscope_ggeur.errors import did_you_mean
@@ -72,7 +72,6 @@ _deviations = rule_of(
 _means.read = _deviations.read = _floats  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True)
 class NetworkKeys(Section):
     """The settings of a network."""
 

@@ -1,14 +1,11 @@
 """What the core knows of secure sums."""
 
-from dataclasses import dataclass
-
 from federatedscope_ggeur.extras import Manifest
 from federatedscope_ggeur.settings import Section, key, one_of, positive, text, whole
 
 from .limits import MOST_BITS, MOST_CLIENTS, SERVER
 
 
-@dataclass(frozen=True)
 class SumKeys(Section):
     """The settings of secure sums."""
 

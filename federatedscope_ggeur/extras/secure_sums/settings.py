@@ -6,7 +6,6 @@ What clients may add under the masks in place of their exact statistics.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -120,7 +119,6 @@ COUNTS, MEANS, POOLED = STAGES = ("counts", "means", "pooled")
 ALL_STAGES = (*STAGES, *OTHER_STAGES)
 
 
-@dataclass(frozen=True)
 class SumSettings(SumKeys):
     """The settings by which statistics are summed.
 

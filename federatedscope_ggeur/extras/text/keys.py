@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from federatedscope_ggeur.settings import (
@@ -56,7 +56,6 @@ def _model(value: object) -> str:
     return f"must be '' or one of {', '.join(TEXT_MODELS)}; got {value!r}"
 
 
-@dataclass(frozen=True)
 class TextKeys(Section):
     """The settings of text features."""
 

@@ -181,7 +181,6 @@ class Calibration:
         return calibrated, details
 
 
-@dataclass(frozen=True)
 class CalibrationKeys(Section):
     """The settings of calibration."""
 

@@ -125,7 +125,6 @@ class PersonalScore(wire.Payload, kind="personal_score"):
             )
 
 
-@dataclass(frozen=True)
 class PersonalKeys(Section):
     """The settings of clients' own heads."""
 

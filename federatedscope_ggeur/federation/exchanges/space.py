@@ -187,7 +187,6 @@ class SpaceMaker:
         return Space.raw(self._dim)
 
 
-@dataclass(frozen=True)
 class SpaceKeys(Section):
     """The setting of the space."""
 

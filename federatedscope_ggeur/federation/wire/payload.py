@@ -15,18 +15,14 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.settings.section import dataclass_transform
 
 from .packing import ANY, Message, pack, under, unpack
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, dataclass_transform
+    from typing_extensions import Self
 
     from .schema import MessageSchema
-else:
-
-    def dataclass_transform(**_):
-        return lambda cls: cls
-
 
 #: What a message carries: plain values of its header, and tensors by name.
 Content = tuple[dict[str, Any], dict[str, Tensor]]

@@ -71,7 +71,6 @@ RELEASE_TARGET, PER_ANCHOR = 2000, 50
 OTHERS_SIZE = 600
 
 
-@dataclass(frozen=True)
 class AugmentationKeys(Section):
     """The settings of augmentation."""
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import Objection, Objections, Section, key, one_of
 
 
-@dataclass(frozen=True)
 class ClosedFormKeys(Section):
     """The settings of the one-shot head."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -50,7 +50,6 @@ from .scores import (
 )
 
 
-@dataclass(frozen=True)
 class EvaluationKeys(Section):
     """The settings of evaluation."""
 

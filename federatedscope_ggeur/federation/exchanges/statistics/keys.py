@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
@@ -21,7 +20,6 @@ from federatedscope_ggeur.settings import (
 )
 
 
-@dataclass(frozen=True)
 class StatisticsKeys(Section):
     """The settings of class statistics."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,7 +63,6 @@ from .screening import DivergenceWatch, not_finite, overflow_of, remedy, update_
 BATCHED = ("gpu", "always", "never")
 
 
-@dataclass(frozen=True)
 class TrainingKeys(Section):
     """The settings of training rounds."""
 
@@ -119,7 +118,6 @@ def objections(run: Demands) -> Objections:
 logger = get_logger(__name__)
 
 
-@dataclass(frozen=True)
 class RoundSettings(TrainingKeys):
     """The settings of a round of training.
 
