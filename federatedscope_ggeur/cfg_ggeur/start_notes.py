@@ -64,10 +64,8 @@ def start_notes(
         return [note for note in notes if note]  # other notes reveal exact counts
     if held is not None:
         counts, threshold = held.counts, role.min_samples
-        withheld = [
-            part.withheld_note(counts, threshold, held.domains) for part in asked
-        ]
-        notes += dict.fromkeys(withheld)  # calibration may repeat the statistics'
+        told = [part.withheld_note(counts, threshold, held.domains) for part in asked]
+        notes += dict.fromkeys(told)  # calibration may repeat the statistics'
         rows, whole = set_rows(settings, held), whole_rows(settings, held)
         notes += [_rate_note(settings, held, rows, whole)]
         notes += _device_notes(settings, rows)
@@ -88,13 +86,11 @@ def client_notes(
     rows, whole : int
         The client trains in a round on `rows` rows, from a set of `whole` rows.
     """
-    notes = []
-    if _sends_statistics(settings.demands):
-        own = holdings.Withheld.from_counts(held.counts, settings.role.min_samples)
-        # Other clients may send the classes that this client withholds.
-        notes = [advice.withheld_text(replace(own, classes=0))]
-    note = _rate_note(settings, held, np.array([rows]), np.array([whole]))
-    return [*notes, note] if note else notes
+    own = withheld(settings.demands, held, settings.role.min_samples)
+    # Other clients may send the classes that this client withholds.
+    told = "" if own is None else advice.withheld_text(replace(own, classes=0))
+    rate = _rate_note(settings, held, np.array([rows]), np.array([whole]))
+    return [note for note in (told, rate) if note]
 
 
 def withheld_line(settings: RunSettings, held: holdings.Holdings) -> str:
@@ -103,14 +99,20 @@ def withheld_line(settings: RunSettings, held: holdings.Holdings) -> str:
     "" if no statistics are sent. Also "" if much is withheld, because `start_notes`
     tells it then.
     """
-    withheld = holdings.Withheld.from_counts(held.counts, settings.role.min_samples)
-    quiet = not _sends_statistics(settings.demands) or advice.is_much(withheld)
-    return "" if quiet else advice.withheld_text(withheld)
+    found = withheld(settings.demands, held, settings.role.min_samples)
+    quiet = found is None or advice.is_much(found)
+    return "" if quiet else advice.withheld_text(found)
 
 
-def _sends_statistics(demands: Demands) -> bool:
-    """Whether each client sends its class statistics at any time of the run."""
-    return demands.own_statistics or demands.calibrates
+def withheld(
+    demands: Demands, held: holdings.Holdings, threshold: int
+) -> holdings.Withheld | None:
+    """What the min-count threshold withholds of the statistics that clients send.
+
+    None if no client sends its own at any time of the run.
+    """
+    sends = demands.own_statistics or demands.calibrates
+    return holdings.Withheld.from_counts(held.counts, threshold) if sends else None
 
 
 def set_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:

@@ -16,10 +16,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, put_key
 from federatedscope_ggeur.federation.exchanges import Requests
+from federatedscope_ggeur.federation.exchanges.base import Spent
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
@@ -33,19 +33,6 @@ from federatedscope_ggeur.reporting import PooledRows
 from .embedded import EmbeddedEngine
 from .run import Run, pooled_rows
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """The bytes of one kind of message, over all clients."""
-
-    up: int = 0
-    down: int = 0
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.up + other.up, self.down + other.down)
-
 
 @dataclass
 class Meter:
@@ -53,9 +40,8 @@ class Meter:
 
     Attributes
     ----------
-    phases : dict from phase to Traffic
-    seconds : dict from kind of request to float
-        How long clients took.
+    phases : dict from phase to Spent
+        The bytes of each kind of message, and how long clients took, over all clients.
     doing : dict from what clients did to float
         How long they took for what may take long; see `RequestKind.doing`.
     broadcast : bytes
@@ -64,38 +50,37 @@ class Meter:
         The seconds of the whole part.
     """
 
-    phases: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    phases: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
     doing: dict[str, float] = field(default_factory=dict)
     broadcast: bytes = b""
     wall: float = 0.0
 
-    def follow(self, requests: Requests[T]) -> Requests[T]:
+    def follow(self, requests: Requests) -> Requests[None]:
         """Pass requests on, and measure them."""
         replies = None
         while True:
             try:
                 request = requests.send(replies)
-            except StopIteration as stop:
-                return stop.value
+            except StopIteration:
+                return
             kind = request.kind
             with timed() as seconds:
                 replies = yield request
-            self.seconds[kind.name] += seconds[0]
+            self.phases[kind.name] += Spent(seconds[0])
             if kind.doing:
-                self.doing[kind.doing] = self.seconds[kind.name]
+                self.doing[kind.doing] = self.phases[kind.name].seconds
             for k, parts in request.parts.items():
                 for payload, part in zip(kind.parts, parts):
                     several = len(kind.parts) > 1
                     name = _phase(payload.__name__) if several else kind.name
-                    self.phases[name] += Traffic(down=len(part))
-                self.phases[kind.name] += Traffic(up=sum(map(len, replies[k])))
+                    self.phases[name] += Spent(down=len(part))
+                self.phases[kind.name] += Spent(up=sum(map(len, replies[k])))
                 if kind is TRAIN:
                     self.broadcast = parts[0]
 
-    def shown(self) -> dict[str, Traffic]:
+    def shown(self) -> dict[str, Spent]:
         """The phases with at least one byte."""
-        return {name: t for name, t in self.phases.items() if t != Traffic()}
+        return {name: one for name, one in self.phases.items() if one.up or one.down}
 
 
 def _phase(name: str) -> str:
@@ -151,9 +136,9 @@ class Forecast:
     ----------
     pooled : PooledRows or None
         The rows that must be brought to one place before the run.
-    round0, round, calibration : dict from phase to Traffic
+    round0, round, calibration : dict from phase to Spent
         `round` is the first round, with its scoring. Phases without bytes are left out.
-    total : Traffic
+    total : Spent
         The bytes of the whole run, if nothing stops it early. The digits of numbers can
         make a message 8 bytes longer or shorter.
     rounds, scored : int
@@ -172,10 +157,10 @@ class Forecast:
     """
 
     pooled: PooledRows | None
-    round0: dict[str, Traffic]
-    round: dict[str, Traffic]
-    calibration: dict[str, Traffic]
-    total: Traffic
+    round0: dict[str, Spent]
+    round: dict[str, Spent]
+    calibration: dict[str, Spent]
+    total: Spent
     rounds: int
     scored: int
     drawn: int
@@ -250,12 +235,12 @@ class _Rehearsal:
         after, demands = Meter(), self.settings.demands
         if demands.calibrates or demands.scales_trained:
             after = self._carry(coordinator.after_rounds())
-        total = sum([*before.phases.values(), *after.phases.values()], Traffic())
+        total = sum([*before.phases.values(), *after.phases.values()], Spent())
         for number in numbers:
             phases = dict(stages[min(number, len(stages)) - 1].phases)
             if not self._is_scored(number):
                 phases.pop(EVALUATE.name, None)
-            total += sum(phases.values(), Traffic())
+            total += sum(phases.values(), Spent())
         times = Seconds(
             before.wall,
             calibration=after.wall if after.phases else 0.0,
@@ -267,7 +252,7 @@ class _Rehearsal:
             times = self._times(times, stages, steps)
         pooled = pooled_rows(self.run.data)
         if pooled is not None:
-            total += Traffic(up=pooled.bytes_up)
+            total += Spent(up=pooled.bytes_up)
         return Forecast(
             pooled=pooled,
             round0=before.shown(),
@@ -307,7 +292,7 @@ class _Rehearsal:
         mini-batches that its clients left out.
         """
         one, rounds = self._mini_batch(stages[-1], steps), self.settings.rounds
-        scoring = stages[-1].seconds[EVALUATE.name] + self._server_scoring()
+        scoring = stages[-1].phases[EVALUATE.name].seconds + self._server_scoring()
         training = max(0.0, stages[-1].wall - scoring)
         more = sum(
             max(0, steps[k] - 1)

@@ -384,15 +384,16 @@ def load_data_set(cfg) -> DataSet:
 
 def what_to_load(cfg) -> tuple:
     """The arguments of `load_data`, equal for two configs with the same data set."""
-    return (
-        cfg.data.type,
-        cfg.data.root,
-        list(cfg.data.splits),
-        cfg.seed,
-        run_settings.encoding_settings(cfg.ggeur, run_settings.encoder_device(cfg)),
-        options_of(find_reader(cfg.data.type), cfg.ggeur),
-        row_transform(cfg),
-    )
+    data_type, root, encoding, own = what_to_embed(cfg)
+    splits = list(cfg.data.splits)
+    return data_type, root, splits, cfg.seed, encoding, own, row_transform(cfg)
+
+
+def what_to_embed(cfg) -> tuple:
+    """The arguments of `embed_data` and `find_pending`."""
+    data, own = cfg.data, options_of(find_reader(cfg.data.type), cfg.ggeur)
+    auto = run_settings.encoder_device(cfg)
+    return data.type, data.root, run_settings.encoding_settings(cfg.ggeur, auto), own
 
 
 def divide(cfg, dataset: DataSet) -> FederatedData:

@@ -12,13 +12,14 @@ import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.start_notes import withheld
 from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import DataSet, Embeddings
 from federatedscope_ggeur.engines.run import divide, load_data_set
-from federatedscope_ggeur.errors import ConfigError, listed
+from federatedscope_ggeur.errors import ConfigError, listed, refusing
 from federatedscope_ggeur.federation.advice import withheld_text
-from federatedscope_ggeur.federation.holdings import Holdings, Withheld
+from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.geometry import GeometricShape, Statistics, shape_similarity
 from federatedscope_ggeur.machine import torch_threads
@@ -91,11 +92,10 @@ def inspect(arguments: Sequence[str]) -> int:
         for suffix in formats:
             file = folder / f"{name}.{suffix}"
             _draw_similarities(file, pair, dataset.class_names, float(largest))
-    # If the server sees only totals, the threshold is on these.
-    demands = demands_of(cfg)
-    on_clients = demands.own_statistics or demands.calibrates
-    threshold = int(cfg.ggeur.privacy.min_samples) if on_clients else 1
-    say(*_about_holdings(held, dataset.class_names, threshold))
+    say(*_about_holdings(held, dataset.class_names))
+    lacking = withheld(demands_of(cfg), held, int(cfg.ggeur.privacy.min_samples))
+    if lacking and lacking.pairs:
+        say(withheld_text(lacking))
     say(*_about_similarities(alike, dataset))
     say(*(folder / name for name in sorted([*files, *pictures])))
     return 0
@@ -111,12 +111,8 @@ def _folder(cfg, out: str | None, names: Sequence[str]) -> Path:
             f"--out: '{folder}' already holds {', '.join(taken)}; nothing was written. "
             "Name another folder."
         )
-    try:
+    with refusing(f"--out: cannot make the folder '{folder}'"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"--out: cannot make the folder '{folder}': {error.strerror or error}"
-        ) from error
     return folder
 
 
@@ -152,9 +148,7 @@ def _draw_similarities(
     )
 
 
-def _about_holdings(
-    held: Holdings, class_names: Sequence[str], threshold: int
-) -> list[str]:
+def _about_holdings(held: Holdings, class_names: Sequence[str]) -> list[str]:
     many = len(held.numbers) > MOST_CLIENTS
     table = domain_table(held) if many else client_table(held, class_names)
     cells = [list(map(printable, row)) for row in table]
@@ -167,9 +161,6 @@ def _about_holdings(
     nobody = [c for c, rows in zip(class_names, held.counts.T) if not rows.any()]
     if nobody:
         lines.append(f"classes that no client holds: {listed(nobody, _MOST_NAMES)}")
-    withheld = Withheld.from_counts(held.counts, threshold)
-    if withheld.pairs:
-        lines.append(withheld_text(withheld))
     return lines
 
 
