@@ -64,8 +64,9 @@ def start_notes(
         return [note for note in notes if note]  # other notes reveal exact counts
     if held is not None:
         counts, threshold = held.counts, role.min_samples
-        told = [part.withheld_note(counts, threshold, held.domains) for part in asked]
-        notes += dict.fromkeys(told)  # calibration may repeat the statistics'
+        if withheld(demands, held, threshold) is not None:
+            notes.append(advice.withheld_note(counts, threshold, held.domains))
+        notes += [part.withheld_note(counts, threshold) for part in asked]
         rows, whole = set_rows(settings, held), whole_rows(settings, held)
         notes += [_rate_note(settings, held, rows, whole)]
         notes += _device_notes(settings, rows)

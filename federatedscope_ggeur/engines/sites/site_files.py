@@ -6,16 +6,14 @@ import json
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, refusing, shown
-from federatedscope_ggeur.files import write_atomically, write_once
+from federatedscope_ggeur.files import write_atomically, write_folder, write_once
 from federatedscope_ggeur.printable import Lines, say
 from federatedscope_ggeur.settings import Rule, flatten, one_of, rule_of, whole
 
@@ -385,18 +383,9 @@ def _owners_folder(folder: Path) -> None:
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Make a folder with these files, or make nothing.
-
-    Only the owner of the folder can read the files.
-    """
-    made = mkdtemp(dir=folder.parent, prefix=".new_")  # its owner's alone
-    try:
-        with refusing(f"cannot make '{folder}'"):
-            for name, data in files.items():
-                write_once(Path(made, name), data, _PRIVATE)
-            os.rename(made, folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    """Make a folder with these files, or make nothing; only its owner can read it."""
+    with refusing(f"cannot make '{folder}'"):
+        write_folder(folder, files, private=True)
 
 
 def _yaml(settings: Mapping[str, Any]) -> str:
