@@ -24,7 +24,6 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     RoundSettings,
     unbatched_because,
 )
-from federatedscope_ggeur.geometry import AugmentationSettings
 from federatedscope_ggeur.reporting import Privacy
 
 from .demands import demands_of
@@ -67,7 +66,7 @@ def start_notes(
         if withheld(demands, held, threshold) is not None:
             notes.append(advice.withheld_note(counts, threshold, held.domains))
         notes += [part.withheld_note(counts, threshold) for part in asked]
-        rows, whole = set_rows(settings, held), whole_rows(settings, held)
+        rows, whole = set_rows(settings, held), set_rows(settings, held, whole=True)
         notes += [_rate_note(settings, held, rows, whole)]
         notes += _device_notes(settings, rows)
     return [note for note in notes if note]
@@ -116,28 +115,16 @@ def withheld(
     return holdings.Withheld.from_counts(held.counts, threshold) if sends else None
 
 
-def set_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:
+def set_rows(
+    settings: RunSettings, held: holdings.Holdings, whole: bool = False
+) -> np.ndarray:
     """The number of rows that each client trains on in a round: int array of shape [K].
 
-    Drawn rows of the augmentation are included.
+    Drawn rows of the augmentation are included. With `whole`, the rows of the client's
+    whole training set, of which a round may train on a drawn share.
     """
-    return _rows(settings, held, settings.role.of(SetSettings).expected)
-
-
-def whole_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:
-    """The number of rows in each client's whole training set: int array of shape [K].
-
-    A round may train on a drawn share of these rows.
-    """
-    how = settings.role.of(SetSettings).expected
-    return _rows(settings, held, replace(how, share=1.0))
-
-
-def _rows(
-    settings: RunSettings, held: holdings.Holdings, how: AugmentationSettings
-) -> np.ndarray:
-    role = settings.role
-    threshold, own = role.min_samples, role.of(SetSettings)
+    threshold, own = settings.role.min_samples, settings.role.of(SetSettings)
+    how = replace(own.expected, share=1.0) if whole else own.expected
     if not own.train_withheld:
         told = np.where(held.counts >= threshold, held.counts, 0)
         held = replace(held, counts=told)
@@ -195,6 +182,17 @@ _LIFTED = (
     "for from their statistics"
 )
 _POOLED = "the rows of all clients are pooled in one place, which sees each of them"
+#: The privacy of a run that promises nothing and shows nothing.
+_NO_GUARANTEE = Privacy(
+    guarantee="none",
+    covers=[],
+    against=[],
+    threshold=0,
+    threshold_on="client",
+    server_sees=[],
+    clients_see=["the head"],
+    warnings=[],
+)
 
 
 def privacy_of(cfg, engine: str = "") -> Privacy:
@@ -211,16 +209,8 @@ def privacy_of(cfg, engine: str = "") -> Privacy:
 def _privacy_of(cfg) -> Privacy:
     demands = demands_of(cfg)
     if base_method(cfg).pools_data:
-        return Privacy(
-            guarantee="none",
-            covers=[],
-            against=[],
-            threshold=0,
-            threshold_on="client",
-            server_sees=["the rows of all clients"],
-            clients_see=["the head"],
-            warnings=[_POOLED],
-        )
+        seen = ["the rows of all clients"]
+        return replace(_NO_GUARANTEE, server_sees=seen, warnings=[_POOLED])
     found = _of_core(cfg, demands)
     for part in due_exchanges(demands):
         found = part.privacy(found, demands)
@@ -230,8 +220,7 @@ def _privacy_of(cfg) -> Privacy:
 def _of_core(cfg, demands: Demands) -> Privacy:
     """The privacy of a run, before its exchanges say what they change."""
     ggeur, totals, steps = cfg.ggeur, demands.only_totals, demands.steps
-    server = _server_sees(cfg, demands)
-    clients = ["the head"]
+    clients = [*_NO_GUARANTEE.clients_see]
     if steps:
         pooled = ggeur.geometry == "pooled"
         clients.append(f"{'one shape' if pooled else 'a shape for each class'}")
@@ -246,13 +235,11 @@ def _of_core(cfg, demands: Demands) -> Privacy:
         f"the exchange {part.name} of a plugin escapes the masks: {part.REVEALS}"
         for part in plugin_exchanges(demands)
     ]
-    return Privacy(
-        guarantee="none",
-        covers=[],
-        against=[],
+    return replace(
+        _NO_GUARANTEE,
         threshold=0 if demands.noisy else int(ggeur.privacy.min_samples),
         threshold_on="sum" if totals and not demands.noisy else "client",
-        server_sees=server,
+        server_sees=_server_sees(cfg, demands),
         clients_see=clients,
         warnings=warnings,
     )

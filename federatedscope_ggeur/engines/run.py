@@ -514,15 +514,10 @@ def _begun(
 
 
 def _client_infos(data: FederatedData, is_noisy: bool) -> list[reporting.ClientInfo]:
-    held = held_lazily(data.clients)
+    held, splits = held_lazily(data.clients), ("train", "test", "val")
     if is_noisy:  # exact numbers of rows stay out of results
-        return [
-            reporting.ClientInfo(client.number, client.domain, None, None)
-            for client in held
-        ]
-    rows = [
-        sizes_of(data.clients, split).tolist() for split in ("train", "test", "val")
-    ]
+        return [reporting.ClientInfo(c.number, c.domain, None, None) for c in held]
+    rows = [sizes_of(data.clients, split).tolist() for split in splits]
     return [
         reporting.ClientInfo(c.number, c.domain, *each) for c, *each in zip(held, *rows)
     ]
