@@ -1,6 +1,6 @@
 """What the core knows of differential privacy."""
 
-from federatedscope_ggeur.extras import Command, Manifest
+from federatedscope_ggeur.extras import Manifest, commands_in
 from federatedscope_ggeur.settings import Key, is_number, one_of, rule_of, text, whole
 
 #: Who adds the noise.
@@ -113,15 +113,12 @@ _KEYS = (
     ),
 )
 
+_COMMANDS = """
+privacy-ledger FOLDER: print how much of their rows' privacy clients have spent
+"""
+
 MANIFEST = Manifest(
-    {
-        "privacy-ledger": Command(
-            f"{__package__}.privacy_ledger",
-            "FOLDER",
-            "print how much of their rows' privacy clients have spent",
-            "privacy",
-        )
-    },
+    commands_in(f"{__package__}.privacy_ledger", _COMMANDS, "privacy"),
     _KEYS,
     parts=(f"{__package__}.exchange",),
     beside={"secure_sums": f"{__package__}.shares"},

@@ -13,7 +13,7 @@ import numpy as np
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.start_notes import withheld
-from federatedscope_ggeur.commands import config_parser
+from federatedscope_ggeur.commands import add_options, config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import DataSet, Embeddings
 from federatedscope_ggeur.engines.run import divide, load_data_set
@@ -40,29 +40,18 @@ TOP = 5
 #: With more clients, the text sums them up, and there is no picture of them.
 MOST_CLIENTS = 40
 
+_OPTIONS = """
+--out FOLDER: the folder for the files (default: a new folder below the config's outdir)
+--reference DOMAIN: the domain with which the others are compared (default: the first)
+--format FORMATS: the formats of the pictures: svg, pdf and png, separated by commas
+  (default: png)
+"""
+
 
 def inspect(arguments: Sequence[str]) -> int:
     """Draw clients' rows and the similarity of domains' shapes; print a summary."""
     parser = config_parser("inspect", "All numbers are also written as CSV.")
-    parser.add_argument(
-        "--out",
-        metavar="FOLDER",
-        help="the folder for the files (default: a new folder below the config's "
-        "outdir)",
-    )
-    parser.add_argument(
-        "--reference",
-        metavar="DOMAIN",
-        default="",
-        help="the domain with which the others are compared (default: the first)",
-    )
-    parser.add_argument(
-        "--format",
-        metavar="FORMATS",
-        default="png",
-        help="the formats of the pictures: svg, pdf and png, separated by commas "
-        "(default: png)",
-    )
+    add_options(parser, _OPTIONS, reference={"default": ""}, format={"default": "png"})
     options = parser.parse_intermixed_args(arguments)
     formats = read_formats(options.format)
     cfg = load_config(options.cfg, options.settings)
