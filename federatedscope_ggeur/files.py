@@ -7,7 +7,9 @@ import errno
 import json
 import os
 import secrets
+import shutil
 import stat
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -104,12 +106,51 @@ def write_once(path: Path, data: bytes | str, mode: int = 0o666) -> None:
         write_atomically(path, raw, mode)
     except OSError as error:
         raise _unwritable(path, error) from error
-    with contextlib.suppress(OSError):  # not every system can sync a folder
-        folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let a folder's entries survive a power cut, if the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(handle)
         finally:
-            os.close(folder)
+            os.close(handle)
+
+
+def write_folder(
+    folder: Path, files: Mapping[str, bytes], private: bool = False
+) -> None:
+    """Make a folder with these files, or make nothing.
+
+    Parameters
+    ----------
+    folder : path
+        It must not exist, or be empty. Missing folders above it are made.
+    files : mapping from name to bytes
+    private : bool
+        Whether only the owner may read the folder.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be made.
+    ConfigError
+        A file cannot be written.
+    """
+    modes = (0o700, 0o600) if private else (0o777, 0o666)
+    temporary = folder.with_name(f".{secrets.token_hex(8)}{_UNFINISHED}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir(modes[0])
+        for name, data in files.items():
+            write_atomically(temporary / name, data, modes[1])
+        if folder.is_dir():
+            folder.rmdir()
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def read_regular(

@@ -7,9 +7,9 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # --help needs no torch
     import torch
@@ -34,6 +34,17 @@ def torch_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def end_processes(processes: Sequence[Any], seconds: float) -> None:
+    """Ask child processes to end, and kill those that still run after `seconds`."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(seconds)
+        if process.is_alive():  # a signal that comes as it starts may be lost
+            process.kill()
+            process.join()
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:

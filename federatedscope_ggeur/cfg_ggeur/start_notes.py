@@ -24,7 +24,6 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     RoundSettings,
     unbatched_because,
 )
-from federatedscope_ggeur.geometry import AugmentationSettings
 from federatedscope_ggeur.reporting import Privacy
 
 from .demands import demands_of
@@ -64,11 +63,10 @@ def start_notes(
         return [note for note in notes if note]  # other notes reveal exact counts
     if held is not None:
         counts, threshold = held.counts, role.min_samples
-        withheld = [
-            part.withheld_note(counts, threshold, held.domains) for part in asked
-        ]
-        notes += dict.fromkeys(withheld)  # calibration may repeat the statistics'
-        rows, whole = set_rows(settings, held), whole_rows(settings, held)
+        if withheld(demands, held, threshold) is not None:
+            notes.append(advice.withheld_note(counts, threshold, held.domains))
+        notes += [part.withheld_note(counts, threshold) for part in asked]
+        rows, whole = set_rows(settings, held), set_rows(settings, held, whole=True)
         notes += [_rate_note(settings, held, rows, whole)]
         notes += _device_notes(settings, rows)
     return [note for note in notes if note]
@@ -88,13 +86,11 @@ def client_notes(
     rows, whole : int
         The client trains in a round on `rows` rows, from a set of `whole` rows.
     """
-    notes = []
-    if _sends_statistics(settings.demands):
-        own = holdings.Withheld.from_counts(held.counts, settings.role.min_samples)
-        # Other clients may send the classes that this client withholds.
-        notes = [advice.withheld_text(replace(own, classes=0))]
-    note = _rate_note(settings, held, np.array([rows]), np.array([whole]))
-    return [*notes, note] if note else notes
+    own = withheld(settings.demands, held, settings.role.min_samples)
+    # Other clients may send the classes that this client withholds.
+    told = "" if own is None else advice.withheld_text(replace(own, classes=0))
+    rate = _rate_note(settings, held, np.array([rows]), np.array([whole]))
+    return [note for note in (told, rate) if note]
 
 
 def withheld_line(settings: RunSettings, held: holdings.Holdings) -> str:
@@ -103,38 +99,32 @@ def withheld_line(settings: RunSettings, held: holdings.Holdings) -> str:
     "" if no statistics are sent. Also "" if much is withheld, because `start_notes`
     tells it then.
     """
-    withheld = holdings.Withheld.from_counts(held.counts, settings.role.min_samples)
-    quiet = not _sends_statistics(settings.demands) or advice.is_much(withheld)
-    return "" if quiet else advice.withheld_text(withheld)
+    found = withheld(settings.demands, held, settings.role.min_samples)
+    quiet = found is None or advice.is_much(found)
+    return "" if quiet else advice.withheld_text(found)
 
 
-def _sends_statistics(demands: Demands) -> bool:
-    """Whether each client sends its class statistics at any time of the run."""
-    return demands.own_statistics or demands.calibrates
+def withheld(
+    demands: Demands, held: holdings.Holdings, threshold: int
+) -> holdings.Withheld | None:
+    """What the min-count threshold withholds of the statistics that clients send.
+
+    None if no client sends its own at any time of the run.
+    """
+    sends = demands.own_statistics or demands.calibrates
+    return holdings.Withheld.from_counts(held.counts, threshold) if sends else None
 
 
-def set_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:
+def set_rows(
+    settings: RunSettings, held: holdings.Holdings, whole: bool = False
+) -> np.ndarray:
     """The number of rows that each client trains on in a round: int array of shape [K].
 
-    Drawn rows of the augmentation are included.
+    Drawn rows of the augmentation are included. With `whole`, the rows of the client's
+    whole training set, of which a round may train on a drawn share.
     """
-    return _rows(settings, held, settings.role.of(SetSettings).expected)
-
-
-def whole_rows(settings: RunSettings, held: holdings.Holdings) -> np.ndarray:
-    """The number of rows in each client's whole training set: int array of shape [K].
-
-    A round may train on a drawn share of these rows.
-    """
-    how = settings.role.of(SetSettings).expected
-    return _rows(settings, held, replace(how, share=1.0))
-
-
-def _rows(
-    settings: RunSettings, held: holdings.Holdings, how: AugmentationSettings
-) -> np.ndarray:
-    role = settings.role
-    threshold, own = role.min_samples, role.of(SetSettings)
+    threshold, own = settings.role.min_samples, settings.role.of(SetSettings)
+    how = replace(own.expected, share=1.0) if whole else own.expected
     if not own.train_withheld:
         told = np.where(held.counts >= threshold, held.counts, 0)
         held = replace(held, counts=told)
@@ -192,6 +182,17 @@ _LIFTED = (
     "for from their statistics"
 )
 _POOLED = "the rows of all clients are pooled in one place, which sees each of them"
+#: The privacy of a run that promises nothing and shows nothing.
+_NO_GUARANTEE = Privacy(
+    guarantee="none",
+    covers=[],
+    against=[],
+    threshold=0,
+    threshold_on="client",
+    server_sees=[],
+    clients_see=["the head"],
+    warnings=[],
+)
 
 
 def privacy_of(cfg, engine: str = "") -> Privacy:
@@ -208,16 +209,8 @@ def privacy_of(cfg, engine: str = "") -> Privacy:
 def _privacy_of(cfg) -> Privacy:
     demands = demands_of(cfg)
     if base_method(cfg).pools_data:
-        return Privacy(
-            guarantee="none",
-            covers=[],
-            against=[],
-            threshold=0,
-            threshold_on="client",
-            server_sees=["the rows of all clients"],
-            clients_see=["the head"],
-            warnings=[_POOLED],
-        )
+        seen = ["the rows of all clients"]
+        return replace(_NO_GUARANTEE, server_sees=seen, warnings=[_POOLED])
     found = _of_core(cfg, demands)
     for part in due_exchanges(demands):
         found = part.privacy(found, demands)
@@ -227,8 +220,7 @@ def _privacy_of(cfg) -> Privacy:
 def _of_core(cfg, demands: Demands) -> Privacy:
     """The privacy of a run, before its exchanges say what they change."""
     totals, steps = demands.only_totals, demands.steps
-    server = _server_sees(cfg, demands)
-    clients = ["the head"]
+    clients = [*_NO_GUARANTEE.clients_see]
     if steps:
         pooled = demands.pooled_geometry
         clients.append("one shape" if pooled else "a shape for each class")
@@ -243,13 +235,11 @@ def _of_core(cfg, demands: Demands) -> Privacy:
         f"the exchange {part.name} of a plugin escapes the masks: {part.REVEALS}"
         for part in plugin_exchanges(demands)
     ]
-    return Privacy(
-        guarantee="none",
-        covers=[],
-        against=[],
+    return replace(
+        _NO_GUARANTEE,
         threshold=0 if demands.noisy else demands.min_samples,
         threshold_on="sum" if totals and not demands.noisy else "client",
-        server_sees=server,
+        server_sees=_server_sees(cfg, demands),
         clients_see=clients,
         warnings=warnings,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
-from federatedscope_ggeur.extras import AFTER, Command, all_of
+from federatedscope_ggeur.extras import AFTER, all_of, commands_in, entries
 
 PROGRAM = "ggeur"
 INTERRUPTED = 130
@@ -17,33 +18,19 @@ GROUPS = (
 )  # fmt: skip
 
 
+_BEFORE = """
+configs [FOLDER]: list the example configs, or copy them into FOLDER
+keys: list every ggeur.* setting, its default and meaning
+embed --cfg FILE: embed a data set's images beforehand
+"""
+_PREDICT = "predict --run FOLDER IMAGE...: classify images by the head of a run"
+_DOCTOR = "doctor: list installed packages, and what missing ones are needed for"
 COMMANDS = {
-    "configs": Command(
-        "configs",
-        "[FOLDER]",
-        "list the example configs, or copy them into FOLDER",
-        "before a run",
-    ),
-    "keys": Command(
-        "keys",
-        "",
-        "list every ggeur.* setting, its default and meaning",
-        "before a run",
-    ),
-    "embed": Command(
-        "embed", "--cfg FILE", "embed a data set's images beforehand", "before a run"
-    ),
-    "predict": Command(
-        "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
-    ),
-    "doctor": Command(
-        "doctor",
-        "",
-        "list installed packages, and what missing ones are needed for",
-        "set-up",
-    ),
+    **commands_in("", _BEFORE, "before a run"),
+    **commands_in("", _PREDICT),
+    **commands_in("", _DOCTOR, "set-up"),
+    **all_of("commands"),
 }
-COMMANDS |= all_of("commands")
 
 
 def find_command(name: str) -> Callable[[Sequence[str]], int]:
@@ -74,6 +61,39 @@ def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
     )
 
 
+#: What stands behind the value of an argument, and how often argparse then takes it.
+_HOW_OFTEN = {"...]": "*", "]": "?", "...": "+"}
+
+
+def add_options(
+    parser: argparse._ActionsContainer, table: str, **more: Mapping[str, Any]
+) -> None:
+    """Add the options and arguments that a table describes.
+
+    Parameters
+    ----------
+    parser : ArgumentParser, or a group of its arguments
+    table : str
+        Of the form of `entries`: what people type, such as ``--out FOLDER``, and the
+        help. An option without a value, such as ``--yes``, is a switch. An argument
+        without dashes has its name first, such as ``file FILE``. ``[FILE]`` may be
+        missing, ``FILE...`` may be several.
+    more : mapping
+        What ``add_argument`` is to know besides, such as ``type``, by name.
+    """
+    for head, does in entries(table):
+        name, _, value = head.partition(" ")
+        known = dict(more.get(name.strip("-").replace("-", "_"), {}))
+        if value:
+            known["metavar"] = value.strip("[.]")
+        elif name.startswith("--") and not known:
+            known["action"] = "store_true"
+        mark = next((mark for mark in _HOW_OFTEN if value.endswith(mark)), None)
+        if mark is not None:
+            known["nargs"] = _HOW_OFTEN[mark]
+        parser.add_argument(name, help=does, **known)
+
+
 def add_console_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that set ``log_level``, which is None by default.
 
@@ -101,36 +121,37 @@ def add_folder_options(parser: argparse.ArgumentParser) -> None:
     itself.
     """
     add_plugins_option(parser)
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="use weights and downloads outside the folder if its settings name "
-        "them; only for folders whose origin you know",
-    )
+    add_options(parser, _TRUST)
 
 
 def add_plugins_option(parser: argparse.ArgumentParser) -> None:
     """Add the option ``plugins``: only the user may name modules to import."""
-    parser.add_argument(
-        "--plugins",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="your own module that the runs need; may be repeated (a results file "
-        "never makes this program import a module)",
-    )
+    add_options(parser, _PLUGINS, plugins={"action": "append", "default": []})
 
 
 def add_labels_option(parser: argparse.ArgumentParser) -> None:
     """Add the option ``labels`` for commands that read rows with labels."""
-    parser.add_argument(
-        "--labels",
-        choices=("names", "positions"),
-        default="",
-        help="how to read the labels of files of rows: as names of classes, or as "
-        "positions in the list of classes, from 0 (default: as those of the rows that "
-        "the head was made from)",
-    )
+    known = {"choices": ("names", "positions"), "default": ""}
+    add_options(parser, _LABELS, labels=known)
+
+
+_TRUST = """
+--trust: use weights and downloads outside the folder if its settings name them; only
+  for folders whose origin you know
+"""
+_PLUGINS = """
+--plugins MODULE: your own module that the runs need; may be repeated (a results file
+  never makes this program import a module)
+"""
+_LABELS = """
+--labels: how to read the labels of files of rows: as names of classes, or as positions
+  in the list of classes, from 0 (default: as those of the rows that the head was made
+  from)
+"""
+_CONFIG = """
+--cfg FILE: YAML file of the experiment
+settings [KEY VALUE...]: override settings
+"""
 
 
 def config_parser(
@@ -142,10 +163,5 @@ def config_parser(
     `load_config`.
     """
     parser = command_parser(name, more)
-    parser.add_argument(
-        "--cfg", metavar="FILE", required=required, help="YAML file of the experiment"
-    )
-    parser.add_argument(
-        "settings", nargs="*", metavar="KEY VALUE", help="override settings"
-    )
+    add_options(parser, _CONFIG, cfg={"required": required})
     return parser

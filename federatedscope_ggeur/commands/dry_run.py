@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    encoder_device,
-    encoding_settings,
-)
 from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
-from federatedscope_ggeur.data import Pending, find_pending, find_reader
-from federatedscope_ggeur.engines.forecast import Forecast, Traffic, forecast, set_up
-from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.exchanges.base import due_exchanges
+from federatedscope_ggeur.data import Pending, find_pending
+from federatedscope_ggeur.engines.forecast import Forecast, forecast, set_up
+from federatedscope_ggeur.engines.run import Run, what_to_embed
+from federatedscope_ggeur.federation.exchanges.base import Spent, due_exchanges
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.progress import bytes_text, duration_text, phase
 from federatedscope_ggeur.reporting import privacy_line
@@ -37,11 +32,9 @@ def show_forecast(cfg) -> int:
         An error that would stop the run.
     """
     with shown_on_console("warning"):
-        encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
-        own = options_of(find_reader(cfg.data.type), cfg.ggeur)
-        pending = find_pending(cfg.data.type, cfg.data.root, encoding, own)
+        pending = find_pending(*what_to_embed(cfg))
         if pending is not None:
-            say(*_about_images(pending, encoding.cache))
+            say(*_about_images(pending, cfg.ggeur.encoder.cache))
             return 0
         run = set_up(cfg)
         privacy = privacy_line(privacy_of(run.cfg))
@@ -50,13 +43,9 @@ def show_forecast(cfg) -> int:
         for part in due_exchanges(run.settings.demands):
             say(*part.forecast(run.settings.role, clients))
         run.engine.phase = phase
-        say(*forecast_lines(forecast(run), run))
+        found = forecast(run)
+        say(*_about_bytes(found, run), *_about_memory(found, run), *_about_time(found))
     return 0
-
-
-def forecast_lines(found: Forecast, run: Run) -> list[str]:
-    """The forecast of bytes, memory and time, as lines."""
-    return [*_about_bytes(found, run), *_about_memory(found, run), *_about_time(found)]
 
 
 def _about_images(pending: Pending, cache: str) -> list[str]:
@@ -105,16 +94,12 @@ def _about_bytes(found: Forecast, run: Run) -> list[str]:
     return text_table(cells)
 
 
-def _cells(title: str, phases: Mapping[str, Traffic]) -> list[tuple[str, str, str]]:
+def _cells(title: str, phases: Mapping[str, Spent]) -> list[tuple[str, str, str]]:
     if not phases:
         return []
     lines = [
-        (
-            f"  {name.replace('_', ' ')}",
-            bytes_text(traffic.up),
-            bytes_text(traffic.down),
-        )
-        for name, traffic in phases.items()
+        (f"  {name.replace('_', ' ')}", bytes_text(one.up), bytes_text(one.down))
+        for name, one in phases.items()
     ]
     return [(title, "", ""), *lines]
 

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
-from federatedscope_ggeur.cfg_ggeur.keys import read
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    encoder_device,
-    encoding_settings,
-)
 from federatedscope_ggeur.cfg_ggeur.transform import preparation
 from federatedscope_ggeur.data import (
     Encoded,
-    EncodingSettings,
     embed_data,
-    find_reader,
     is_image_type,
 )
-from federatedscope_ggeur.engines.run import load_data_set
+from federatedscope_ggeur.engines.run import load_data_set, what_to_embed
 from federatedscope_ggeur.printable import get_logger, say
 
 from . import INTERRUPTED, add_console_options, config_parser
@@ -40,14 +32,13 @@ def embed(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     # A client of a distributed run embeds its images beforehand, too.
     cfg = load_config(options.cfg, options.settings, on_fs=True)
-    data, encoding = cfg.data, encoding_settings(cfg.ggeur, encoder_device(cfg))
+    data_type, root, encoding, own = what_to_embed(cfg)
     with shown_on_console(options.log_level or cfg.verbose > 0):
         try:
-            own = options_of(find_reader(data.type), cfg.ggeur)
             lines = []
             how = preparation(cfg)
-            if is_image_type(data.type) or how is None:
-                encoded = embed_data(data.type, data.root, encoding, own)
+            if is_image_type(data_type) or how is None:
+                encoded = embed_data(data_type, root, encoding, own)
                 names, identity = encoded.class_names, encoded.identity
                 lines += _summary(encoded)
             else:
@@ -59,7 +50,7 @@ def embed(arguments: Sequence[str]) -> int:
             logger.warning(
                 "interrupted; finished embeddings stay in %s. Repeat the command to "
                 "go on",
-                read(cfg.ggeur, EncodingSettings).cache,
+                encoding.cache,
             )
             return INTERRUPTED
     say(*lines)

@@ -20,8 +20,31 @@ from federatedscope_ggeur.predictor.predictor import (
 from federatedscope_ggeur.printable import say, say_json
 from federatedscope_ggeur.reporting.tables import csv_text
 
-from . import add_console_options, add_folder_options, add_labels_option, command_parser
+from . import (
+    add_console_options,
+    add_folder_options,
+    add_labels_option,
+    add_options,
+    command_parser,
+)
 from .console import shown_on_console
+
+_READ = """
+--run FOLDER: the run's folder; if clients of a distributed run keep their own models,
+  the folder of the client
+--clients NUMBERS: if every client has its own model: the clients whose models predict,
+  one number for all images, or one for each, such as 1,1,2 (0: the global model)
+images FILE_OR_FOLDER...: image files, folders of images, or files of embeddings: npz
+  with features, npy, or csv of numbers (with labels, the accuracy is printed)
+"""
+_PREDICTED = """
+--top N: how many of the likeliest classes to print (default: 1)
+--pretrained FILE: the file of the encoder's weights, if it is not where the run had it
+--device DEVICE: the device of the encoder: auto, cpu, cuda, cuda:1 (default: the run's)
+--flag-below Q: mark an image if the head's confidence is below this quantile, such as
+  0.05, of its confidence on clients' left-out rows (needs a run with ggeur.confidences
+  True)
+"""
 
 
 def predict(arguments: Sequence[str]) -> int:
@@ -107,29 +130,7 @@ def _say_accuracy(rows: Rows, right: int, form: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("predict")
-    parser.add_argument(
-        "--run",
-        required=True,
-        metavar="FOLDER",
-        help="the run's folder; if clients of a distributed run keep their own "
-        "models, the folder of the client",
-    )
-    parser.add_argument(
-        "--clients",
-        type=_numbers,
-        metavar="NUMBERS",
-        help="if every client has its own model: the clients whose "
-        "models predict, one number for all images, or one for each, such as "
-        "1,1,2 (0: the global model)",
-    )
-    parser.add_argument(
-        "images",
-        nargs="+",
-        metavar="FILE_OR_FOLDER",
-        help="image files, folders of images, or files of "
-        "embeddings: npz with features, npy, or csv of numbers (with labels, "
-        "the accuracy is printed)",
-    )
+    add_options(parser, _READ, run={"required": True}, clients={"type": _numbers})
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--json", dest="form", action="store_const", const="json", help="print JSON"
@@ -138,31 +139,13 @@ def _parser() -> argparse.ArgumentParser:
         "--csv", dest="form", action="store_const", const="csv", help="print CSV"
     )
     form.set_defaults(form="text")
-    parser.add_argument(
-        "--top",
-        type=_positive,
-        default=1,
-        metavar="N",
-        help="how many of the likeliest classes to print (default: 1)",
-    )
-    parser.add_argument(
-        "--pretrained",
-        default="",
-        metavar="FILE",
-        help="the file of the encoder's weights, if it is not where the run had it",
-    )
-    parser.add_argument(
-        "--device",
-        default="",
-        help="the device of the encoder: auto, cpu, cuda, cuda:1 (default: the run's)",
-    )
-    parser.add_argument(
-        "--flag-below",
-        type=float,
-        metavar="Q",
-        help="mark an image if the head's confidence is below this quantile, such "
-        "as 0.05, of its confidence on clients' left-out rows (needs a run "
-        "with ggeur.confidences True)",
+    add_options(
+        parser,
+        _PREDICTED,
+        top={"type": _positive, "default": 1},
+        pretrained={"default": ""},
+        device={"default": ""},
+        flag_below={"type": float},
     )
     add_labels_option(parser)
     add_folder_options(parser)

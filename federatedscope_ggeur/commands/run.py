@@ -11,9 +11,15 @@ from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.extras import all_of
 from federatedscope_ggeur.version import __version__
 
-from . import COMMANDS, PROGRAM, add_console_options, overview
+from . import COMMANDS, PROGRAM, add_console_options, add_options, overview
 
 _DRY_RUN = "--dry-run"
+_OPTIONS = """
+--cfg FILE: YAML file of the experiment
+--engine: the engine: this package alone (default), or FederatedScope
+--client_cfg FILE: YAML file with settings of single clients (only with FederatedScope)
+--dry-run: only print the run's rows, bytes, memory and time; write nothing
+"""
 _EPILOG = f"""\
 {overview()}
 
@@ -73,23 +79,8 @@ def run_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--cfg", metavar="FILE", help="YAML file of the experiment")
-    parser.add_argument(
-        "--engine",
-        choices=("embedded", *all_of("engines")),
-        default="embedded",
-        help="the engine: this package alone (default), or FederatedScope",
-    )
-    parser.add_argument(
-        "--client_cfg",
-        metavar="FILE",
-        help="YAML file with settings of single clients (only with FederatedScope)",
-    )
-    parser.add_argument(
-        _DRY_RUN,
-        action="store_true",
-        help="only print the run's rows, bytes, memory and time; write nothing",
-    )
+    engines = {"choices": ("embedded", *all_of("engines")), "default": "embedded"}
+    add_options(parser, _OPTIONS, engine=engines)
     add_console_options(parser)
     parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument(

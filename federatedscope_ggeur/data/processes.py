@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from federatedscope_ggeur.machine import start_method
+from federatedscope_ggeur.machine import end_processes, start_method
 
 T = TypeVar("T")
 
@@ -119,13 +119,7 @@ class Processes:
 
     def close(self) -> None:
         """End the processes."""
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            process.join(_GRACE)
-            if process.is_alive():  # a signal that comes as it starts may be lost
-                process.kill()
-                process.join()
+        end_processes(self._processes, _GRACE)
         for pipe in self._pipes:
             pipe.close()
         self._processes, self._pipes = [], []

@@ -16,10 +16,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, put_key
 from federatedscope_ggeur.federation.exchanges import Requests
+from federatedscope_ggeur.federation.exchanges.base import Spent
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
@@ -28,23 +28,9 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.machine import peak_memory, torch_threads
-from federatedscope_ggeur.reporting import PooledRows
 
 from .embedded import EmbeddedEngine
 from .run import Run, pooled_rows
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """The bytes of one kind of message, over all clients."""
-
-    up: int = 0
-    down: int = 0
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.up + other.up, self.down + other.down)
 
 
 @dataclass
@@ -53,9 +39,8 @@ class Meter:
 
     Attributes
     ----------
-    phases : dict from phase to Traffic
-    seconds : dict from kind of request to float
-        How long clients took.
+    phases : dict from phase to Spent
+        The bytes of each kind of message, and how long clients took, over all clients.
     doing : dict from what clients did to float
         How long they took for what may take long; see `RequestKind.doing`.
     broadcast : bytes
@@ -64,38 +49,37 @@ class Meter:
         The seconds of the whole part.
     """
 
-    phases: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    phases: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
     doing: dict[str, float] = field(default_factory=dict)
     broadcast: bytes = b""
     wall: float = 0.0
 
-    def follow(self, requests: Requests[T]) -> Requests[T]:
+    def follow(self, requests: Requests) -> Requests[None]:
         """Pass requests on, and measure them."""
         replies = None
         while True:
             try:
                 request = requests.send(replies)
-            except StopIteration as stop:
-                return stop.value
+            except StopIteration:
+                return
             kind = request.kind
             with timed() as seconds:
                 replies = yield request
-            self.seconds[kind.name] += seconds[0]
+            self.phases[kind.name] += Spent(seconds[0])
             if kind.doing:
-                self.doing[kind.doing] = self.seconds[kind.name]
+                self.doing[kind.doing] = self.phases[kind.name].seconds
             for k, parts in request.parts.items():
                 for payload, part in zip(kind.parts, parts):
                     several = len(kind.parts) > 1
                     name = _phase(payload.__name__) if several else kind.name
-                    self.phases[name] += Traffic(down=len(part))
-                self.phases[kind.name] += Traffic(up=sum(map(len, replies[k])))
+                    self.phases[name] += Spent(down=len(part))
+                self.phases[kind.name] += Spent(up=sum(map(len, replies[k])))
                 if kind is TRAIN:
                     self.broadcast = parts[0]
 
-    def shown(self) -> dict[str, Traffic]:
+    def shown(self) -> dict[str, Spent]:
         """The phases with at least one byte."""
-        return {name: t for name, t in self.phases.items() if t != Traffic()}
+        return {name: one for name, one in self.phases.items() if one.up or one.down}
 
 
 def _phase(name: str) -> str:
@@ -143,49 +127,6 @@ class Seconds:
         return self.round0 + self.rounds + self.calibration
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """The bytes, memory and time that a run will take.
-
-    Attributes
-    ----------
-    pooled : PooledRows or None
-        The rows that must be brought to one place before the run.
-    round0, round, calibration : dict from phase to Traffic
-        `round` is the first round, with its scoring. Phases without bytes are left out.
-    total : Traffic
-        The bytes of the whole run, if nothing stops it early. The digits of numbers can
-        make a message 8 bytes longer or shorter.
-    rounds, scored : int
-        All rounds, and the rounds that end with scoring.
-    drawn : int
-        The clients that train in a round.
-    rows : dict from client number to int
-        Rows of the training set, augmentation included; empty if nobody trains.
-    set_bytes : int
-        Bytes of these sets together.
-    same_every_round : bool
-        Whether a set that fits into memory is drawn only once.
-    peak_bytes : int or None
-        The peak memory of this process; None if the system does not report it.
-    seconds : Seconds
-    """
-
-    pooled: PooledRows | None
-    round0: dict[str, Traffic]
-    round: dict[str, Traffic]
-    calibration: dict[str, Traffic]
-    total: Traffic
-    rounds: int
-    scored: int
-    drawn: int
-    rows: dict[int, int]
-    set_bytes: int
-    same_every_round: bool
-    peak_bytes: int | None
-    seconds: Seconds
-
-
 def rehearsed(cfg):
     """A copy of `cfg` for a run that begins at round 0 and writes no files."""
     cfg = cfg.clone()
@@ -214,121 +155,131 @@ def forecast(run: Run) -> Forecast:
         The error that stops the run in round 0 or at its first mini-batches.
     """
     with torch_threads(run.settings.num_threads):
-        return _Rehearsal(run).forecast()
+        return Forecast(run)
 
 
-class _Rehearsal:
-    """Runs with one mini-batch for each client, and measures the messages."""
+class Forecast:
+    """The bytes, memory and time that a run will take.
+
+    They are measured in a run with one mini-batch for each client.
+
+    Parameters
+    ----------
+    run : Run
+        Made by `set_up`.
+
+    Attributes
+    ----------
+    pooled : PooledRows or None
+        The rows that must be brought to one place before the run.
+    round0, round, calibration : dict from phase to Spent
+        `round` is the first round, with its scoring. Phases without bytes are left out.
+    total : Spent
+        The bytes of the whole run, if nothing stops it early. The digits of numbers can
+        make a message 8 bytes longer or shorter.
+    rounds, scored : int
+        All rounds, and the rounds that end with scoring.
+    drawn : int
+        The clients that train in a round.
+    rows : dict from client number to int
+        Rows of the training set, augmentation included; empty if nobody trains.
+    set_bytes : int
+        Bytes of these sets together.
+    same_every_round : bool
+        Whether a set that fits into memory is drawn only once.
+    peak_bytes : int or None
+        The peak memory of this process; None if the system does not report it.
+    seconds : Seconds
+    """
 
     def __init__(self, run: Run):
-        self.run, self.settings = run, run.settings
-        role = self.settings.role
+        self._run, role = run, run.settings.role
         single = replace(role.training, batch_or_epoch="batch", local_update_steps=1)
         settings = replace(
-            self.settings,
+            run.settings,
             role=replace(role, training=single, eval_every=1),
             save_to="",
             restore_from="",
             checkpoint_every=None,
         )
-        results = run.history.results()
-        self.engine = EmbeddedEngine(run.data, settings, results)
-        self.engine.packs, self.engine.phase = True, run.engine.phase
-        self.server = self.engine.server
-
-    def forecast(self) -> Forecast:
-        coordinator = self.engine.coordinator
+        self._engine = EmbeddedEngine(run.data, settings, run.history.results())
+        self._engine.packs, self._engine.phase = True, run.engine.phase
+        coordinator, demands = self._engine.coordinator, settings.demands
         before = self._carry(coordinator.round0())
-        rounds, recipes = self.server.rounds, {}
-        if rounds:
-            recipes = {
-                k: self.engine.clients[k].recipe for k in self.server.participants
-            }
-        rows = {k: recipe.rows for k, recipe in recipes.items()}
-        numbers = range(1, rounds + 1)
+        self.rounds = self._engine.server.rounds
+        trains = self._engine.server.participants if self.rounds else ()
+        recipes = [self._engine.clients[k].recipe for k in trains]
+        self.rows = {k: recipe.rows for k, recipe in zip(trains, recipes)}
+        self.set_bytes = sum(recipe.nbytes for recipe in recipes)
+        self.same_every_round = all(recipe.same_every_round for recipe in recipes)
+        numbers = range(1, self.rounds + 1)
         stages = [self._carry(coordinator.round(number)) for number in numbers[:2]]
-        after, demands = Meter(), self.settings.demands
+        after = Meter()
         if demands.calibrates or demands.scales_trained:
             after = self._carry(coordinator.after_rounds())
-        total = sum([*before.phases.values(), *after.phases.values()], Traffic())
+        self.round0, self.calibration = before.shown(), after.shown()
+        self.round = stages[0].shown() if stages else {}
+        self.scored = sum(map(self._is_scored, numbers))
+        self.drawn = len(self._sample(1)) if self.rounds else 0
+        self.total = sum([*before.phases.values(), *after.phases.values()], Spent())
         for number in numbers:
             phases = dict(stages[min(number, len(stages)) - 1].phases)
             if not self._is_scored(number):
                 phases.pop(EVALUATE.name, None)
-            total += sum(phases.values(), Traffic())
-        times = Seconds(
+            self.total += sum(phases.values(), Spent())
+        self.pooled = pooled_rows(run.data)
+        if self.pooled is not None:
+            self.total += Spent(up=self.pooled.bytes_up)
+        mini_batch, of_rounds = self._times(stages) if stages else (0.0, 0.0)
+        self.seconds = Seconds(
             before.wall,
-            calibration=after.wall if after.phases else 0.0,
-            doing=before.doing,
+            mini_batch,
+            of_rounds,
+            after.wall if after.phases else 0.0,
+            before.doing,
         )
-        if rounds:
-            batches = self.settings.role.training.batches
-            steps = {k: batches(n) for k, n in rows.items()}
-            times = self._times(times, stages, steps)
-        pooled = pooled_rows(self.run.data)
-        if pooled is not None:
-            total += Traffic(up=pooled.bytes_up)
-        return Forecast(
-            pooled=pooled,
-            round0=before.shown(),
-            round=stages[0].shown() if stages else {},
-            calibration=after.shown(),
-            total=total,
-            rounds=rounds,
-            scored=sum(map(self._is_scored, numbers)),
-            drawn=len(self._sample(1)) if rounds else 0,
-            rows=rows,
-            set_bytes=sum(recipe.nbytes for recipe in recipes.values()),
-            same_every_round=all(r.same_every_round for r in recipes.values()),
-            peak_bytes=peak_memory(),
-            seconds=times,
-        )
+        self.peak_bytes = peak_memory()
 
     def _carry(self, requests: Requests) -> Meter:
         meter = Meter()
         with timed() as seconds:
-            self.engine.carry(meter.follow(requests))
+            self._engine.carry(meter.follow(requests))
         meter.wall = seconds[0]
         return meter
 
     def _is_scored(self, number: int) -> bool:
-        due = number % self.settings.role.eval_every == 0
-        return due or number == self.settings.rounds
+        due = number % self._run.settings.role.eval_every == 0
+        return due or number == self._run.settings.rounds
 
     def _sample(self, number: int) -> list[int]:
-        return self.engine.coordinator.find(TrainingExchange).sample(number)
+        return self._engine.coordinator.find(TrainingExchange).sample(number)
 
-    def _times(
-        self, known: Seconds, stages: list[Meter], steps: Mapping[int, int]
-    ) -> Seconds:
-        """Estimate the seconds of all rounds from those of the measured ones.
+    def _times(self, stages: list[Meter]) -> tuple[float, float]:
+        """Estimate the seconds of one mini-batch, and of all rounds.
 
         A round takes as long as the last measured one, plus the time of the
         mini-batches that its clients left out.
         """
-        one, rounds = self._mini_batch(stages[-1], steps), self.settings.rounds
-        scoring = stages[-1].seconds[EVALUATE.name] + self._server_scoring()
+        batches = self._run.settings.role.training.batches
+        steps = {k: batches(n) for k, n in self.rows.items()}
+        one, rounds = self._mini_batch(stages[-1], steps), range(1, self.rounds + 1)
+        scoring = stages[-1].phases[EVALUATE.name].seconds + self._server_scoring()
         training = max(0.0, stages[-1].wall - scoring)
-        more = sum(
-            max(0, steps[k] - 1)
-            for number in range(1, rounds + 1)
-            for k in self._sample(number)
-        )
+        more = sum(max(0, steps[k] - 1) for n in rounds for k in self._sample(n))
         # In the first round sets are drawn, and then kept.
         first = max(0.0, stages[0].wall - stages[-1].wall)
-        scored = sum(self._is_scored(n) for n in range(1, rounds + 1))
-        total = first + rounds * training + more * one + scored * scoring
-        return replace(known, mini_batch=one, rounds=total)
+        total = first + self.rounds * training + more * one + self.scored * scoring
+        return one, total
 
     def _mini_batch(self, stage: Meter, steps: Mapping[int, int]) -> float:
         """Measure the seconds of one mini-batch, on the client with the largest set."""
         k = max(steps, key=lambda number: steps[number])
         if steps[k] < 2:
             return 0.0
-        client = self.engine.clients[k]
+        client = self._engine.clients[k]
         broadcast = Broadcast.from_bytes(stage.broadcast, client.schema)
         taken, settings = [], client.settings
-        side = self.engine.side(k, TrainingClient)
+        side = self._engine.side(k, TrainingClient)
         for count in (1, 1, 1 + _TIMED):  # the first one to warm up
             training = replace(settings.training, local_update_steps=count)
             client.settings = replace(settings, training=training)
@@ -338,8 +289,8 @@ class _Rehearsal:
         return max(0.0, taken[2] - taken[1]) / _TIMED
 
     def _server_scoring(self) -> float:
-        plan, evaluation = self.settings.plan, self.engine.coordinator.evaluation
-        splits = self.run.data.server_rows(
+        plan, evaluation = self._run.settings.plan, self._engine.coordinator.evaluation
+        splits = self._run.data.server_rows(
             plan.evaluation.splits, plan.server_evaluates
         )
         with timed() as seconds:

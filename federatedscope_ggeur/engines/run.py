@@ -387,15 +387,16 @@ def load_data_set(cfg) -> DataSet:
 
 def what_to_load(cfg) -> tuple:
     """The arguments of `load_data`, equal for two configs with the same data set."""
-    return (
-        cfg.data.type,
-        cfg.data.root,
-        list(cfg.data.splits),
-        cfg.seed,
-        run_settings.encoding_settings(cfg.ggeur, run_settings.encoder_device(cfg)),
-        options_of(find_reader(cfg.data.type), cfg.ggeur),
-        row_transform(cfg),
-    )
+    data_type, root, encoding, own = what_to_embed(cfg)
+    splits = list(cfg.data.splits)
+    return data_type, root, splits, cfg.seed, encoding, own, row_transform(cfg)
+
+
+def what_to_embed(cfg) -> tuple:
+    """The arguments of `embed_data` and `find_pending`."""
+    data, own = cfg.data, options_of(find_reader(cfg.data.type), cfg.ggeur)
+    auto = run_settings.encoder_device(cfg)
+    return data.type, data.root, run_settings.encoding_settings(cfg.ggeur, auto), own
 
 
 def divide(cfg, dataset: DataSet) -> FederatedData:
@@ -517,15 +518,10 @@ def _begun(
 
 
 def _client_infos(data: FederatedData, is_noisy: bool) -> list[reporting.ClientInfo]:
-    held = held_lazily(data.clients)
+    held, splits = held_lazily(data.clients), ("train", "test", "val")
     if is_noisy:  # exact numbers of rows stay out of results
-        return [
-            reporting.ClientInfo(client.number, client.domain, None, None)
-            for client in held
-        ]
-    rows = [
-        sizes_of(data.clients, split).tolist() for split in ("train", "test", "val")
-    ]
+        return [reporting.ClientInfo(c.number, c.domain, None, None) for c in held]
+    rows = [sizes_of(data.clients, split).tolist() for split in splits]
     return [
         reporting.ClientInfo(c.number, c.domain, *each) for c, *each in zip(held, *rows)
     ]

@@ -42,7 +42,7 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.federation.wire.schema import Declared
-from federatedscope_ggeur.machine import start_method
+from federatedscope_ggeur.machine import end_processes, start_method
 
 
 class Described(Protocol):
@@ -293,13 +293,8 @@ class Workers:
         """End all workers, also those that are computing."""
         for connection in self._connections:
             connection.close()
+        end_processes(self._processes, _GRACE)
         for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            process.join(_GRACE)
-            if process.exitcode is None:
-                process.kill()
-                process.join()
             process.close()
         self._connections, self._processes = [], []
 

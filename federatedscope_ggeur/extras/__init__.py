@@ -8,7 +8,8 @@ The core neither imports nor names an extra.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -46,6 +47,29 @@ class Command(NamedTuple):
     takes: str
     does: str
     group: str = AFTER
+
+
+def commands_in(module: str, table: str, group: str = AFTER) -> dict[str, Command]:
+    """The commands of a module; with "", each has a module of its own name.
+
+    The `table` has the form of `entries`: how people call a command, such as
+    ``configs [FOLDER]``, and what it does.
+    """
+    found = {}
+    for called, does in entries(table):
+        name, _, takes = called.partition(" ")
+        found[name] = Command(module or name, takes, does, group)
+    return found
+
+
+def entries(table: str) -> Iterator[tuple[str, str]]:
+    """Yield what stands before and behind the first colon of each entry of a table.
+
+    Each entry begins a line. Its further lines are indented.
+    """
+    for entry in re.split(r"\n(?! )", table.strip()):
+        head, does = entry.split(":", 1)
+        yield head, " ".join(does.split())
 
 
 class Preparation(NamedTuple):

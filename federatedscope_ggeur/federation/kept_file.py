@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +68,7 @@ class KeptFile:
     Parameters
     ----------
     folder : str
+        With "" there is no file: `read` finds nothing, and nothing is to be written.
     name : str
         The file's name in the folder.
     field : str
@@ -78,10 +79,12 @@ class KeptFile:
     Attributes
     ----------
     path : Path
+    is_kept : bool
+        Whether there is a folder.
     """
 
     def __init__(self, folder: str, name: str, field: str, number: int):
-        self.path = Path(folder) / name
+        self.path, self.is_kept = Path(folder) / name, bool(folder)
         self._field, self._number = field, number
         self._seen: bytes | None = None
         self._holds = False
@@ -95,7 +98,7 @@ class KeptFile:
         ConfigError
             The folder cannot be made.
         """
-        if self._holds:
+        if self._holds or not self.is_kept:
             yield
             return
         try:
@@ -158,6 +161,8 @@ class KeptFile:
         ConfigError
             It cannot be written.
         """
+        if not self.is_kept:
+            return secrets.token_bytes(SALT_BYTES)
         path = self.path.with_suffix(".salt")
         if not path.exists() and not self.path.exists():
             try:
@@ -172,10 +177,9 @@ class KeptFile:
         return salt
 
     def _found(self) -> bytes | None:
-        try:
-            return self.path.read_bytes()
-        except FileNotFoundError:
-            return None
+        with suppress(FileNotFoundError):
+            return self.path.read_bytes() if self.is_kept else None
+        return None
 
     def _unwritable(self, path: Path, error: Exception) -> ConfigError:
         return ConfigError(

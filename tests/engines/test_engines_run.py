@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.engines.forecast import Traffic, forecast, set_up
+from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.federation.exchanges.base import Spent
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
 
 SHORT = {"federate": {"total_round_num": 2}, "ggeur": {"calibrate": "ccvr"}}
@@ -105,7 +106,7 @@ SAMPLED = ["federate.client_num", 12, "federate.sample_client_num", 3]
 ELEVEN = ["federate.total_round_num", 11]
 
 
-def near(traffic: Traffic, record) -> bool:
+def near(traffic: Spent, record) -> bool:
     """Whether the bytes are those of a record, but for digits in headers."""
     foretold = [traffic.up, traffic.down]
     return foretold == pytest.approx([record.bytes_up, record.bytes_down], rel=0.01)
@@ -135,15 +136,15 @@ def test_bytes_are_those_of_the_run(config, settings):
     assert near(found.total, results.final)
     sent, round0 = found.round0, results.round0
     uploads = sum(round0.statistics_bytes_up.values())
-    assert sent.get("statistics", Traffic()).up == uploads
+    assert sent.get("statistics", Spent()).up == uploads
     for phase in ("geometry", "prototypes", "init_broadcast"):
         down = getattr(round0, f"{phase}_bytes_down")
-        assert sent.get(phase, Traffic()).down == down
-    assert sent.get("prepare", Traffic()).up == round0.prepare_bytes_up
+        assert sent.get(phase, Spent()).down == down
+    assert sent.get("prepare", Spent()).up == round0.prepare_bytes_up
     if results.rounds and results.rounds[0].evaluated:
-        assert near(sum(found.round.values(), Traffic()), results.rounds[0])
+        assert near(sum(found.round.values(), Spent()), results.rounds[0])
     if results.calibrated:
-        assert near(sum(found.calibration.values(), Traffic()), results.calibrated)
+        assert near(sum(found.calibration.values(), Spent()), results.calibrated)
     assert found.scored == sum(record.evaluated for record in results.rounds)
 
 

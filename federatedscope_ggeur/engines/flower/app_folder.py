@@ -9,7 +9,7 @@ from pprint import pformat
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, refusing
 from federatedscope_ggeur.files import write_atomically
 
 from ..run import load_federated_data
@@ -77,17 +77,16 @@ def write_app(folder: Path, cfg, place: Path) -> None:
         The rows of a run on one machine cannot be read or divided.
     """
     module = folder / "ggeur_federation"
-    try:
+    problem = f"cannot make the folder '{module}'"
+    with refusing(problem):
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(
                 f"'{folder}' is not empty; nothing is overwritten; name another folder"
             )
-        if cfg.federate.mode != "distributed":
-            cfg = _distributed(cfg)
+    if cfg.federate.mode != "distributed":
+        cfg = _distributed(cfg)
+    with refusing(problem):
         module.mkdir(parents=True)
-    except OSError as error:
-        problem = error.strerror or error
-        raise ConfigError(f"cannot make the folder '{module}': {problem}") from error
     project = _PROJECT.format(
         folder=json.dumps(str(place.absolute())), clients=cfg.federate.client_num
     )

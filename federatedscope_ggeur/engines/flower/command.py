@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import add_options, command_parser
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import say
+
+_OPTIONS = """
+folder FOLDER: a new folder
+--cfg FILE: the federation's file
+settings [KEY VALUE...]: override settings of the file
+"""
 
 
 def flower_app(arguments: Sequence[str]) -> int:
@@ -17,13 +23,7 @@ def flower_app(arguments: Sequence[str]) -> int:
         "The file is that of a server of real sites, or of a run on one machine; the "
         "latter is for Flower's simulation.",
     )
-    parser.add_argument("folder", metavar="FOLDER", help="a new folder")
-    parser.add_argument(
-        "--cfg", metavar="FILE", required=True, help="the federation's file"
-    )
-    parser.add_argument(
-        "settings", nargs="*", metavar="KEY VALUE", help="override settings of the file"
-    )
+    add_options(parser, _OPTIONS, cfg={"required": True})
     options = parser.parse_intermixed_args(arguments)
     from federatedscope_ggeur.cfg_ggeur.load import load_config
 

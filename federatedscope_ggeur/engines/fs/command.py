@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import add_options, command_parser
 
 from . import install
+
+_OPTIONS = """
+folder [FOLDER]: FederatedScope's checkout or package folder (default: the one that can
+  be imported, else FEDERATEDSCOPE_HOME)
+"""
 
 
 def enable(arguments: Sequence[str]) -> int:
@@ -25,11 +30,5 @@ def disable(arguments: Sequence[str]) -> int:
 
 def _folder(name: str, arguments: Sequence[str]) -> str | None:
     parser = command_parser(name)
-    parser.add_argument(
-        "folder",
-        nargs="?",
-        metavar="FOLDER",
-        help="FederatedScope's checkout or package folder (default: the one that can "
-        "be imported, else FEDERATEDSCOPE_HOME)",
-    )
+    add_options(parser, _OPTIONS)
     return parser.parse_args(arguments).folder

@@ -1,24 +1,14 @@
 """What the core knows of the engine inside FederatedScope."""
 
-from federatedscope_ggeur.extras import Command, Manifest
+from federatedscope_ggeur.extras import Manifest, commands_in
 
-_COMMAND = f"{__package__}.command"
+_COMMANDS = """
+enable [FOLDER]: let FederatedScope load the plugin
+disable [FOLDER]: undo enable; nothing else changes
+"""
 
 MANIFEST = Manifest(
-    {
-        "enable": Command(
-            _COMMAND,
-            "[FOLDER]",
-            "let FederatedScope load the plugin",
-            "with FederatedScope",
-        ),
-        "disable": Command(
-            _COMMAND,
-            "[FOLDER]",
-            "undo enable; nothing else changes",
-            "with FederatedScope",
-        ),
-    },
+    commands_in(f"{__package__}.command", _COMMANDS, "with FederatedScope"),
     needs=("sites",),
     engines={"federatedscope": f"{__package__}.launch"},
     doctor=f"{__package__}.install",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.commands import PROGRAM, add_console_options, command_parser
+from federatedscope_ggeur import commands
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.printable import agrees, say
@@ -17,43 +17,44 @@ from federatedscope_ggeur.printable import agrees, say
 #: Bytes of a file of settings.
 _LARGEST = 1 << 20
 _SAME = "Compare them by telephone. Are they the same there?"
-_NEW = "make this side's key for --folder, and print the line for the other side"
+_SIDE = """
+--folder SHARED: exchange files in this folder, in place of a connection
+--once: with --folder: take what is there, and end; say what comes next
+--keys FOLDER: with --folder: this side's own keys and stores (default: keys, beside the
+  YAML file)
+--yes: with --folder: the words of all keys in known.txt were compared by telephone; do
+  not ask
+"""
+_JOIN = """
+--new NAME: make this side's key for --folder, and print the line for the other side
+--again: with --folder: join again after this site or the server ended its part
+--new-run: without --folder: forget what this site answered in a run that it has not
+  finished; the federation begins another one
+"""
+_SERVE = """
+--new [NAME]: make this side's key for --folder, and print the line for the other side
+settings [KEY VALUE...]: override settings of the file
+"""
 
 
 def join(arguments: Sequence[str]) -> int:
     """Take part in a federation as the site that the file describes."""
     parser = _side_parser("join")
-    parser.add_argument("--new", metavar="NAME", help=_NEW)
-    parser.add_argument(
-        "--again",
-        action="store_true",
-        help="with --folder: join again after this site or the server ended its part",
-    )
-    parser.add_argument(
-        "--new-run",
-        action="store_true",
-        help="without --folder: forget what this site answered in a run that it has "
-        "not finished; the federation begins another one",
-    )
+    commands.add_options(parser, _JOIN)
     return _run_side(parser, arguments, serves=False)
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Lead the federation that the file describes."""
     parser = _side_parser("serve")
-    parser.add_argument("--new", metavar="NAME", nargs="?", const="server", help=_NEW)
-    parser.add_argument(
-        "settings", nargs="*", metavar="KEY VALUE", help="override settings of the file"
-    )
+    commands.add_options(parser, _SERVE, new={"const": "server"})
     return _run_side(parser, arguments, serves=True)
 
 
 def healthy(arguments: Sequence[str]) -> int:
     """Return 0 if the process that this file started is still running, else 1."""
     parser = role_parser("healthy", "For systemd, containers, monitors.")
-    parser.add_argument(
-        "settings", nargs="*", metavar="KEY VALUE", help="as they were given to serve"
-    )
+    commands.add_options(parser, "settings [KEY VALUE...]: as they were given to serve")
     options = parser.parse_intermixed_args(arguments)
     more = dict(zip(options.settings[::2], options.settings[1::2]))
     import yaml  # not by cfg_ggeur, which imports torch: monitors ask often
@@ -77,41 +78,19 @@ def role_parser(
     name: str, more: str = "", required: bool = True
 ) -> argparse.ArgumentParser:
     """Make a parser for a command that takes the file of one process."""
-    parser = command_parser(
+    parser = commands.command_parser(
         name, f"Paths in the file are relative to its folder. {more}".strip()
     )
-    parser.add_argument(
-        "--cfg", metavar="FILE", required=required, help="YAML file of this process"
-    )
+    table = "--cfg FILE: YAML file of this process"
+    commands.add_options(parser, table, cfg={"required": required})
     return parser
 
 
 def _side_parser(name: str) -> argparse.ArgumentParser:
     """Make the parser of a side of a federation, which may use a shared folder."""
     parser = role_parser(name, required=False)
-    parser.add_argument(
-        "--folder",
-        metavar="SHARED",
-        help="exchange files in this folder, in place of a connection",
-    )
-    parser.add_argument(
-        "--once",
-        action="store_true",
-        help="with --folder: take what is there, and end; say what comes next",
-    )
-    parser.add_argument(
-        "--keys",
-        metavar="FOLDER",
-        help="with --folder: this side's own keys and stores (default: keys, beside "
-        "the YAML file)",
-    )
-    parser.add_argument(
-        "--yes",
-        action="store_true",
-        help="with --folder: the words of all keys in known.txt were compared by "
-        "telephone; do not ask",
-    )
-    add_console_options(parser)
+    commands.add_options(parser, _SIDE)
+    commands.add_console_options(parser)
     return parser
 
 
@@ -192,7 +171,8 @@ def _by_streams(options: argparse.Namespace, serves: bool) -> None:
     from .connected import lead, take_part
     from .roles import role_config
 
-    note_start([PROGRAM])  # before this process changes to the folder of the file
+    # Before this process changes to the folder of the file.
+    note_start([commands.PROGRAM])
     role, settings = ("server", options.settings) if serves else ("client", ())
     cfg = role_config(options.cfg, role, overrides=settings)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,22 +1,20 @@
 """What the core knows of federations of real sites."""
 
-from federatedscope_ggeur.extras import Command, Manifest
+from federatedscope_ggeur.extras import Manifest, commands_in
 
-
-def _command(does: str, takes: str = "--cfg FILE", module: str = "command") -> Command:
-    return Command(f"{__package__}.{module}", takes, does, "real sites")
-
+_FILES = """
+certificates FILE: make a folder for each site: settings, TLS certificate, token
+"""
+_COMMANDS = """
+check --cfg FILE: find problems that would keep a site from joining
+serve --cfg FILE: lead a federation of real sites
+join --cfg FILE: take part in a federation, as one site
+healthy --cfg FILE: exit with status 0 if serve or join is running
+"""
 
 MANIFEST = Manifest(
     {
-        "certificates": _command(
-            "make a folder for each site: settings, TLS certificate, token",
-            "FILE",
-            "site_files",
-        ),
-        "check": _command("find problems that would keep a site from joining"),
-        "serve": _command("lead a federation of real sites"),
-        "join": _command("take part in a federation, as one site"),
-        "healthy": _command("exit with status 0 if serve or join is running"),
+        **commands_in(f"{__package__}.site_files", _FILES, "real sites"),
+        **commands_in(f"{__package__}.command", _COMMANDS, "real sites"),
     }
 )

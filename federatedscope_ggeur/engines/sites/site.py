@@ -227,7 +227,7 @@ class FolderSite:
             folder or the store cannot be used.
         """
         store.make_run_folder(self.folder)
-        if not self._store.count(store.FROM):
+        if self._store.read(store.FROM, 1) is None:
             store.refuse_other_results(self.folder)
         role = f"site {self._met.own.name}"
         with (

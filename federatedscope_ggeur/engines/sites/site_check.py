@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur import run_settings
-from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.data import find_pending, find_reader
+from federatedscope_ggeur.data import find_pending
 from federatedscope_ggeur.errors import ConfigError, GGEURError, listed
 from federatedscope_ggeur.federation.advice import better_threshold, withheld_text
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
 
+from ..run import what_to_embed
 from .roles import client_number, transport_settings
 from .site_folder import Site
 from .transport import Security
@@ -72,11 +72,7 @@ def data_findings(cfg) -> Iterator[SiteFinding]:
 
 def _pending(cfg) -> SiteFinding | None:
     """A note on images that are not embedded yet."""
-    encoding = run_settings.encoding_settings(
-        cfg.ggeur, run_settings.encoder_device(cfg)
-    )
-    own = options_of(find_reader(cfg.data.type), cfg.ggeur)
-    pending = find_pending(cfg.data.type, cfg.data.root, encoding, own)
+    pending = find_pending(*what_to_embed(cfg))
     if pending is None:
         return None
     many = f"{pending.images} of {pending.total} images are not embedded yet"

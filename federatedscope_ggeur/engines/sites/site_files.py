@@ -6,16 +6,14 @@ import json
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import add_options, command_parser
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, refusing, shown
-from federatedscope_ggeur.files import write_atomically, write_once
+from federatedscope_ggeur.files import write_atomically, write_folder, write_once
 from federatedscope_ggeur.printable import Lines, say
 from federatedscope_ggeur.settings import Rule, flatten, one_of, rule_of, whole
 
@@ -73,6 +71,14 @@ _SERVER_HEAD = """\
 """
 
 
+_OPTIONS = """
+file FILE: YAML file with the server's names and the sites
+--out FOLDER: where the folders go (default: federation)
+--withdraw NAME: refuse the site's token from now on; its number is never given again
+--renew NAME: make a new certificate of a site, or of server, in a new folder
+"""
+
+
 def certificates(arguments: Sequence[str]) -> int:
     """Write the folders of server and sites that do not exist yet."""
     parser = command_parser(
@@ -81,25 +87,7 @@ def certificates(arguments: Sequence[str]) -> int:
         "keep the folder authority to yourself. These TLS certificates show who a "
         "site or the server is. `ggeur certificate` proves the head of a book.",
     )
-    parser.add_argument(
-        "file", metavar="FILE", help="YAML file with the server's names and the sites"
-    )
-    parser.add_argument(
-        "--out",
-        default="federation",
-        metavar="FOLDER",
-        help="where the folders go (default: federation)",
-    )
-    parser.add_argument(
-        "--withdraw",
-        metavar="NAME",
-        help="refuse the site's token from now on; its number is never given again",
-    )
-    parser.add_argument(
-        "--renew",
-        metavar="NAME",
-        help="make a new certificate of a site, or of server, in a new folder",
-    )
+    add_options(parser, _OPTIONS, out={"default": "federation"})
     options = parser.parse_args(arguments)
     require_cryptography()
     made = _Folders(_Plan(options.file), Path(options.out))
@@ -385,18 +373,9 @@ def _owners_folder(folder: Path) -> None:
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Make a folder with these files, or make nothing.
-
-    Only the owner of the folder can read the files.
-    """
-    made = mkdtemp(dir=folder.parent, prefix=".new_")  # its owner's alone
-    try:
-        with refusing(f"cannot make '{folder}'"):
-            for name, data in files.items():
-                write_once(Path(made, name), data, _PRIVATE)
-            os.rename(made, folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    """Make a folder with these files, or make nothing; only its owner can read it."""
+    with refusing(f"cannot make '{folder}'"):
+        write_folder(folder, files, private=True)
 
 
 def _yaml(settings: Mapping[str, Any]) -> str:

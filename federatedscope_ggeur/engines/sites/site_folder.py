@@ -118,7 +118,6 @@ class Site:
     ----------
     data : SiteData
     settings : RunSettings
-    handshake : Handshake
     number : int
         The client's number.
 
@@ -133,12 +132,12 @@ class Site:
         whole, prepared = self.data.whole, self.data.prepared
         clients = cfg.federate.client_num
         self.settings = workers.settings_for(cfg, whole, clients, prepared)
-        self.handshake = workers.handshake_of(whole, self.settings.agreed, prepared)
+        self._handshake = workers.handshake_of(whole, self.settings.agreed, prepared)
         self.number = self.data.held.number
 
     def join(self, *more: bytes) -> Envelope:
         """The message by which the site joins."""
-        join = workers.join_of(self.data.held, self.handshake, self.settings.demands)
+        join = workers.join_of(self.data.held, self._handshake, self.settings.demands)
         return Envelope(JOIN, 0, (join.to_bytes(), *more))
 
     def handler(self, save_to: str = "", asked: bool = True) -> ClientHandler:

@@ -145,13 +145,6 @@ class Store:
             return read_regular(path, follow=False)
         return None
 
-    def count(self, place: str) -> int:
-        """How many files are kept there, which are numbered from 1."""
-        number = 0
-        while self._path(place, number + 1).exists():
-            number += 1
-        return number
-
     @property
     def is_written(self) -> bool:
         """Whether this side has written all its results."""

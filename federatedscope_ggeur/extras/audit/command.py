@@ -10,7 +10,7 @@ from dataclasses import asdict
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
-from federatedscope_ggeur.commands import config_parser
+from federatedscope_ggeur.commands import add_options, config_parser
 from federatedscope_ggeur.engines.forecast import rehearsed
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -37,6 +37,14 @@ _HEAD = (
 NO_PROOF = "A passed audit is no proof of privacy: other attacks may do better."
 _WHO = {"curious": "curious parties, each by itself", "lying": "one lying client"}
 
+_OPTIONS = """
+--level: the level of privacy that the run must have (default: rows)
+--adversary: whose attacks decide the exit status (default: curious, the only ones that
+  secure sums defend against); verdicts on both are printed
+--seconds SECONDS: the time limit of each attack in seconds (default: 60)
+--out DIR: the folder for audit.json (default: outdir)
+"""
+
 
 def audit(arguments: Sequence[str]) -> int:
     """Attack a run; returns 0 if it passes, 3 if it fails, 2 if nothing was tried."""
@@ -46,27 +54,12 @@ def audit(arguments: Sequence[str]) -> int:
         "rows, and attacks the messages. Exit status 3 means that the run fails the "
         "audit.",
     )
-    parser.add_argument(
-        "--level",
-        choices=LEVELS,
-        default=LEVELS[0],
-        help="the level of privacy that the run must have (default: rows)",
-    )
-    parser.add_argument(
-        "--adversary",
-        choices=ADVERSARIES,
-        default=ADVERSARIES[0],
-        help="whose attacks decide the exit status (default: curious, the only ones "
-        "that secure sums defend against); verdicts on both are printed",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=60.0,
-        help="the time limit of each attack in seconds (default: 60)",
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", help="the folder for audit.json (default: outdir)"
+    add_options(
+        parser,
+        _OPTIONS,
+        level={"choices": LEVELS, "default": LEVELS[0]},
+        adversary={"choices": ADVERSARIES, "default": ADVERSARIES[0]},
+        seconds={"type": float, "default": 60.0},
     )
     options = parser.parse_intermixed_args(arguments)
     try:

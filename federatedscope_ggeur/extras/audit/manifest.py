@@ -1,15 +1,13 @@
 """What the core knows of the audit."""
 
-from federatedscope_ggeur.extras import Command, Manifest
+from federatedscope_ggeur.extras import Manifest, commands_in
+
+_COMMANDS = """
+audit --cfg FILE [--level rows|membership|dp]: attack a run's messages, and report what
+  they reveal
+"""
 
 MANIFEST = Manifest(
-    commands={
-        "audit": Command(
-            f"{__package__}.command",
-            "--cfg FILE [--level rows|membership|dp]",
-            "attack a run's messages, and report what they reveal",
-            "privacy",
-        )
-    },
+    commands_in(f"{__package__}.command", _COMMANDS, "privacy"),
     uses=("differential_privacy", "secure_sums"),
 )

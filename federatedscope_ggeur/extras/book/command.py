@@ -9,11 +9,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.commands import add_labels_option, command_parser
+from federatedscope_ggeur.commands import add_labels_option, add_options, command_parser
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import say
 
 _DAYS = {"d": 1, "w": 7, "y": 365}
+
+_CHANGES = """
+--join K: client K joins with statistics of the rows of --rows, or of its rows in the
+  book's run
+--leave K: client K leaves; earlier heads stay
+--forget K: client K leaves; all heads and files made with its rows are removed
+--withdraw K: the rows of --rows are removed from the statistics of client K
+--classes FILE: new classes join: their names, one a line
+--window SPAN: rows that joined longer ago than this span are removed, such as 365d, 52w
+  or 1y
+--retrain [KEY VALUE...]: train a head from a new round 0 with those in the book, whose
+  rows the data of the book's run must hold: the same bits as a run that never had the
+  others
+--finish: finish a change that was interrupted; nothing else of a book does
+"""
+_ROWS = """
+--rows FILE: npz or csv of embeddings with labels
+--domain DOMAIN: with --join and --rows: the client's domain
+"""
+_VERIFIED = """
+file FILE: the certificate
+--book BOOK: compute the head again and compare it
+--receipt FILE: a client's receipt
+"""
 
 
 def update(arguments: Sequence[str]) -> int:
@@ -24,43 +48,11 @@ def update(arguments: Sequence[str]) -> int:
         "about the newcomer.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    for name, does in (
-        ("join", "client K joins with statistics of the rows of --rows, or of its "
-                 "rows in the book's run"),
-        ("leave", "client K leaves; earlier heads stay"),
-        ("forget", "client K leaves; all heads and files made with its rows are "
-                   "removed"),
-        ("withdraw", "the rows of --rows are removed from the statistics of client K"),
-    ):  # fmt: skip
-        what.add_argument(f"--{name}", type=int, metavar="K", help=does)
-    what.add_argument(
-        "--classes", metavar="FILE", help="new classes join: their names, one a line"
+    number = {"type": int}
+    add_options(
+        what, _CHANGES, join=number, leave=number, forget=number, withdraw=number
     )
-    what.add_argument(
-        "--window",
-        metavar="SPAN",
-        help="rows that joined longer ago than this span are removed, such as 365d, "
-        "52w or 1y",
-    )
-    what.add_argument(
-        "--retrain",
-        nargs="*",
-        metavar="KEY VALUE",
-        help="train a head from a new round 0 with those in the book, whose rows the "
-        "data of the book's run must hold: the same bits as a run that never had the "
-        "others",
-    )
-    what.add_argument(
-        "--finish",
-        action="store_true",
-        help="finish a change that was interrupted; nothing else of a book does",
-    )
-    parser.add_argument(
-        "--rows", metavar="FILE", help="npz or csv of embeddings with labels"
-    )
-    parser.add_argument(
-        "--domain", default="", help="with --join and --rows: the client's domain"
-    )
+    add_options(parser, _ROWS, domain={"default": ""})
     add_labels_option(parser)
     options = parser.parse_args(arguments)
     if options.withdraw is not None and options.rows is None:
@@ -141,11 +133,7 @@ def certificate(arguments: Sequence[str]) -> int:
 def verify(arguments: Sequence[str]) -> int:
     """Check a certificate."""
     parser = command_parser("verify")
-    parser.add_argument("file", metavar="FILE", help="the certificate")
-    parser.add_argument(
-        "--book", metavar="BOOK", help="compute the head again and compare it"
-    )
-    parser.add_argument("--receipt", metavar="FILE", help="a client's receipt")
+    add_options(parser, _VERIFIED)
     options = parser.parse_args(arguments)
     from .federation import Federation
     from .runs import verify as proven

@@ -22,6 +22,7 @@ from federatedscope_ggeur.data import Expected, Given
 from federatedscope_ggeur.data.labels import checked_names
 from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError, listed
+from federatedscope_ggeur.files import write_folder
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import (
     CLOSED_FORMS,
@@ -45,7 +46,7 @@ from .chain import (
     public_of,
     signed,
 )
-from .folder import JOURNAL, STAGED, Folder, RunPlaces, write_folder
+from .folder import JOURNAL, STAGED, Folder, RunPlaces
 from .grid import USUAL_EXPONENT, Grid, GridStatistics
 
 _FORMAT = 2
@@ -394,7 +395,11 @@ class Federation:
         if os.path.lexists(path):
             raise ConfigError(f"'{folder}' exists already; name a new folder")
         part = self._with_entries(self._part(clients))
-        write_folder(path, part._run_files(self.links[-1], (NOT_CALIBRATED,)))
+        files = part._run_files(self.links[-1], (NOT_CALIBRATED,))
+        try:
+            write_folder(path, files)
+        except OSError as error:
+            raise ConfigError(f"cannot make the folder '{path}': {error}") from error
         return part.clients
 
     # changes

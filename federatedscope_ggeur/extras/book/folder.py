@@ -23,7 +23,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from federatedscope_ggeur.errors import ConfigError, DataError, listed
-from federatedscope_ggeur.files import path_below, read_regular, write_atomically
+from federatedscope_ggeur.files import (
+    path_below,
+    read_regular,
+    sync_folder,
+    write_atomically,
+)
 from federatedscope_ggeur.lock import locked, shared
 from federatedscope_ggeur.reporting.run_files import (
     CHECKPOINT_ENDS,
@@ -139,10 +144,10 @@ class Folder:
             for place, data in enumerate(files.values()):
                 staged = self.path / STAGED / str(place)
                 write_atomically(staged, data, mode=0o600)
-            _sync(self.path / STAGED)
+            sync_folder(self.path / STAGED)
             decided = {"files": list(files), "gone": list(gone)}
             write_atomically(self.path / JOURNAL, json.dumps(decided))
-            _sync(self.path)
+            sync_folder(self.path)
             self._settle(last)
         except OSError as error:
             raise _unusable(self.path, error) from error
@@ -185,7 +190,7 @@ class Folder:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileNotFoundError):  # moved before the kill
                     os.replace(path_below(self.path, f"{STAGED}/{place}"), target)
-                _sync(target.parent)
+                sync_folder(target.parent)
             for name in gone:
                 remove(self.path / name)
             last()
@@ -206,17 +211,7 @@ def remove(path: Path) -> None:
         with suppress(FileNotFoundError):
             path.unlink()
     if path.parent.is_dir():
-        _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    """Let the folder's entries survive a power cut, if the system can."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(path.parent)
 
 
 def _unusable(path: Path, error: Exception) -> ConfigError:
@@ -329,27 +324,6 @@ class RunPlaces:
     def _checkpoint_files(self) -> list[Path]:
         ends = CHECKPOINT_ENDS if self.saved else ()
         return [Path(self.saved + end) for end in ends]
-
-
-def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new folder with `files`: all of them, or nothing.
-
-    Raises
-    ------
-    ConfigError
-        The folder exists, or cannot be written.
-    """
-    try:
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigError(f"cannot make the folder '{path}': {error}") from error
-    try:
-        for name, data in files.items():
-            write_atomically(path / name, data)
-    except BaseException:
-        with suppress(OSError):
-            remove(path)
-        raise
 
 
 def _content(path: Path) -> bytes:

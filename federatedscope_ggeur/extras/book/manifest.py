@@ -1,11 +1,7 @@
 """What the core knows of a federation's book."""
 
-from __future__ import annotations
-
-from federatedscope_ggeur.extras import Command, Manifest
+from federatedscope_ggeur.extras import Manifest, commands_in
 from federatedscope_ggeur.settings import Section, key, text
-
-_COMMAND = f"{__package__}.command"
 
 
 def _steps(value: object) -> str:
@@ -42,26 +38,16 @@ class BookKeys(Section):
     )
 
 
-_COMMANDS = {
-    "update": Command(
-        _COMMAND,
-        "BOOK --join|--leave|--forget K|...",
-        "let clients join, leave or be forgotten; classes join, old rows go",
-        "over time",
-    ),
-    "head": Command(
-        _COMMAND, "BOOK --clients 1,4", "write the head of some clients", "over time"
-    ),
-    "certificate": Command(
-        _COMMAND, "BOOK --out FILE", "sign who is in a book, and its head", "over time"
-    ),
-    "verify": Command(
-        _COMMAND, "FILE [--book BOOK]", "check a certificate of a book", "over time"
-    ),
-}
+_COMMANDS = """
+update BOOK --join|--leave|--forget K|...: let clients join, leave or be forgotten;
+  classes join, old rows go
+head BOOK --clients 1,4: write the head of some clients
+certificate BOOK --out FILE: sign who is in a book, and its head
+verify FILE [--book BOOK]: check a certificate of a book
+"""
 
 MANIFEST = Manifest(
-    _COMMANDS,
+    commands_in(f"{__package__}.command", _COMMANDS, "over time"),
     BookKeys.declared(),
     parts=(f"{__package__}.exchange",),
     formerly={"book.federation": f"{__package__}.federation"},

@@ -9,16 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import secrets
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError, setting
-from federatedscope_ggeur.federation.kept_file import SALT_BYTES, KeptFile
+from federatedscope_ggeur.federation.kept_file import KeptFile
 
 _FORM = 1
 #: A sum of squares may exceed the limit by this share, since floats round.
@@ -112,10 +110,6 @@ class Ledger:
     def __init__(self, folder: str, number: int):
         self._number = number
         self._held = Spendings()
-        self._file: KeptFile | None = None
-        if not folder:
-            self.salt = secrets.token_bytes(SALT_BYTES)
-            return
         self._file = KeptFile(folder, _name(number), "dp.ledger", number)
         with self._file.locked():
             try:
@@ -146,7 +140,7 @@ class Ledger:
             The ledger cannot be written.
         """
         digests = {row.hex() for row in rows}
-        with self._locked():
+        with self._file.locked():
             held = self._read()
             before = [entry for entry in held.entries if entry.session == session]
             if any(stage in entry.stages for entry in before):
@@ -175,8 +169,6 @@ class Ledger:
             self._held = after
 
     def _read(self) -> Spendings:
-        if self._file is None:
-            return self._held
         path = self._file.path
         try:
             data = self._file.read()
@@ -190,7 +182,7 @@ class Ledger:
         return found
 
     def _write(self, held: Spendings) -> None:
-        if self._file is None:
+        if not self._file.is_kept:
             return
         content = {
             "form": _FORM,
@@ -204,9 +196,6 @@ class Ledger:
     @property
     def _mark(self) -> str:
         return hashlib.blake2b(key=self.salt, person=b"ledger").hexdigest()
-
-    def _locked(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._file is None else self._file.locked()
 
 
 def ledger_path(folder: str, number: int) -> Path:

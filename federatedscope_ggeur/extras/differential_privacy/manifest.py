@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.extras import Command, Manifest
+from federatedscope_ggeur.extras import Manifest, commands_in
 from federatedscope_ggeur.settings import (
     Section,
     is_number,
@@ -114,15 +114,12 @@ class NoiseKeys(Section):
     )
 
 
+_COMMANDS = """
+privacy-ledger FOLDER: print how much of their rows' privacy clients have spent
+"""
+
 MANIFEST = Manifest(
-    {
-        "privacy-ledger": Command(
-            f"{__package__}.privacy_ledger",
-            "FOLDER",
-            "print how much of their rows' privacy clients have spent",
-            "privacy",
-        )
-    },
+    commands_in(f"{__package__}.privacy_ledger", _COMMANDS, "privacy"),
     NoiseKeys.declared(),
     parts=(f"{__package__}.exchange",),
     beside={"secure_sums": f"{__package__}.shares"},

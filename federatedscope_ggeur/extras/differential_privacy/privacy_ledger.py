@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import add_options, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.settings import is_number
@@ -13,21 +13,18 @@ from federatedscope_ggeur.settings import is_number
 from .ledger import Spendings, read_ledger
 from .noisy_release import epsilon_of
 
+_OPTIONS = """
+folder: the folder of ggeur.privacy.dp.ledger, or one client's file
+--delta DELTA: the delta for which epsilon is printed (default: 1e-5)
+"""
+
 
 def privacy_ledger(arguments: Sequence[str]) -> int:
     """Print each release in clients' ledgers, and the total of the worst row."""
     parser = command_parser(
         "privacy-ledger", "mu^2 adds up over releases of a row, but epsilons do not."
     )
-    parser.add_argument(
-        "folder", help="the folder of ggeur.privacy.dp.ledger, or one client's file"
-    )
-    parser.add_argument(
-        "--delta",
-        type=float,
-        default=1e-5,
-        help="the delta for which epsilon is printed (default: 1e-5)",
-    )
+    add_options(parser, _OPTIONS, delta={"type": float, "default": 1e-5})
     options = parser.parse_args(arguments)
     if not (is_number(options.delta) and 0 < options.delta < 1):
         parser.error(f"--delta: must lie between 0 and 1, got {options.delta}")

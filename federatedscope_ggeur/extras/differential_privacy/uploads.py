@@ -6,7 +6,7 @@ The messages of a release without secure sums: one vector per client and stage.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -25,11 +25,9 @@ class Uploads:
     def __init__(self, folder: str, number: int):
         self._number = number
         self._session, self._sent = b"", dict[str, tuple[str, Tensor]]()
-        self._file: KeptFile | None = None
-        if folder:
-            name = f"client_{number:04d}.upload"
-            self._file = KeptFile(folder, name, "dp.ledger", number)
-            self._load(self._file)
+        name = f"client_{number:04d}.upload"
+        self._file = KeptFile(folder, name, "dp.ledger", number)
+        self._load()
 
     def of(self, session: bytes) -> Sent:
         """The uploads of a session; empty if the session is new."""
@@ -43,7 +41,7 @@ class Uploads:
         ConfigError
             Another process has saved an upload.
         """
-        return nullcontext() if self._file is None else self._file.alone()
+        return self._file.alone()
 
     def keep(self, session: bytes, sent: Sent) -> None:
         """Save all uploads of the session, before the client sends the newest.
@@ -53,7 +51,7 @@ class Uploads:
         ConfigError
             The file cannot be written, or another process has saved an upload.
         """
-        if self._file is not None:
+        if self._file.is_kept:
             tensors = wire.under("values", {s: v for s, (_, v) in sent.items()})
             numbers = {
                 "client": self._number,
@@ -64,10 +62,10 @@ class Uploads:
             self._file.write(wire.pack("release upload", sealed, tensors))
         self._session, self._sent = session, dict(sent)
 
-    def _load(self, file: KeptFile) -> None:
+    def _load(self) -> None:
         whose = f"client {self._number}"
         try:
-            data = file.read()
+            data = self._file.read()
             if data is None:
                 return
             message = wire.unpack(data, "release upload", whose)
@@ -79,7 +77,7 @@ class Uploads:
             sent = {stage: (asked[stage], values[stage]) for stage in values}
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
-                f"{setting('dp.ledger')}: '{file.path}' cannot be used: {error}; "
+                f"{setting('dp.ledger')}: '{self._file.path}' cannot be used: {error}; "
                 "delete it if no run is going on"
             ) from error
         self._session, self._sent = wire.of_bytes(session), sent

@@ -18,7 +18,11 @@ from typing import Any
 import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
-from federatedscope_ggeur.commands import add_plugins_option, command_parser
+from federatedscope_ggeur.commands import (
+    add_options,
+    add_plugins_option,
+    command_parser,
+)
 from federatedscope_ggeur.data import Rows
 from federatedscope_ggeur.data.transforms import (
     LIFT,
@@ -49,6 +53,14 @@ WITHIN = 1e-5
 _OPSET, _IR = 17, 8  # read by onnxruntime 1.13 and later
 _CHECKED = 256  # rows drawn to compare
 
+_OPTIONS = """
+run RUN: the folder of a run
+--onnx FILE: write the head here
+--card FILE: write a model card here, as Markdown
+--rows FILE: embeddings on which the ONNX file is compared with `predict` (default:
+  drawn ones)
+"""
+
 
 def export(arguments: Sequence[str]) -> int:
     """Write the files that the options name."""
@@ -57,17 +69,7 @@ def export(arguments: Sequence[str]) -> int:
         "The ONNX file takes rows of embeddings [n, D] and gives `class`, "
         "`probabilities` and `logits`.",
     )
-    parser.add_argument("run", metavar="RUN", help="the folder of a run")
-    parser.add_argument("--onnx", metavar="FILE", help="write the head here")
-    parser.add_argument(
-        "--card", metavar="FILE", help="write a model card here, as Markdown"
-    )
-    parser.add_argument(
-        "--rows",
-        metavar="FILE",
-        help="embeddings on which the ONNX file is compared with `predict` (default: "
-        "drawn ones)",
-    )
+    add_options(parser, _OPTIONS)
     add_plugins_option(parser)
     options = parser.parse_args(arguments)
     if not (options.onnx or options.card):

@@ -13,14 +13,14 @@ import numpy as np
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands import config_parser
+from federatedscope_ggeur.cfg_ggeur.start_notes import withheld
+from federatedscope_ggeur.commands import add_options, config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import DataSet, Embeddings
 from federatedscope_ggeur.engines.run import divide, load_data_set
-from federatedscope_ggeur.errors import ConfigError, listed
+from federatedscope_ggeur.errors import ConfigError, listed, refusing
 from federatedscope_ggeur.federation.advice import withheld_text
-from federatedscope_ggeur.federation.exchanges.statistics.keys import StatisticsKeys
-from federatedscope_ggeur.federation.holdings import Holdings, Withheld
+from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.geometry import GeometricShape, Statistics, shape_similarity
 from federatedscope_ggeur.machine import torch_threads
@@ -41,29 +41,18 @@ TOP = 5
 #: With more clients, the text sums them up, and there is no picture of them.
 MOST_CLIENTS = 40
 
+_OPTIONS = """
+--out FOLDER: the folder for the files (default: a new folder below the config's outdir)
+--reference DOMAIN: the domain with which the others are compared (default: the first)
+--format FORMATS: the formats of the pictures: svg, pdf and png, separated by commas
+  (default: png)
+"""
+
 
 def inspect(arguments: Sequence[str]) -> int:
     """Draw clients' rows and the similarity of domains' shapes; print a summary."""
     parser = config_parser("inspect", "All numbers are also written as CSV.")
-    parser.add_argument(
-        "--out",
-        metavar="FOLDER",
-        help="the folder for the files (default: a new folder below the config's "
-        "outdir)",
-    )
-    parser.add_argument(
-        "--reference",
-        metavar="DOMAIN",
-        default="",
-        help="the domain with which the others are compared (default: the first)",
-    )
-    parser.add_argument(
-        "--format",
-        metavar="FORMATS",
-        default="png",
-        help="the formats of the pictures: svg, pdf and png, separated by commas "
-        "(default: png)",
-    )
+    add_options(parser, _OPTIONS, reference={"default": ""}, format={"default": "png"})
     options = parser.parse_intermixed_args(arguments)
     formats = read_formats(options.format)
     cfg = load_config(options.cfg, options.settings)
@@ -93,11 +82,11 @@ def inspect(arguments: Sequence[str]) -> int:
         for suffix in formats:
             file = folder / f"{name}.{suffix}"
             _draw_similarities(file, pair, dataset.class_names, float(largest))
-    # If the server sees only totals, the threshold is on these.
+    say(*_about_holdings(held, dataset.class_names))
     demands = demands_of(cfg)
-    on_clients = demands.own_statistics or demands.calibrates
-    threshold = read(cfg.ggeur, StatisticsKeys).min_samples if on_clients else 1
-    say(*_about_holdings(held, dataset.class_names, threshold))
+    lacking = withheld(demands, held, demands.min_samples)
+    if lacking and lacking.pairs:
+        say(withheld_text(lacking))
     say(*_about_similarities(alike, dataset))
     say(*(folder / name for name in sorted([*files, *pictures])))
     return 0
@@ -113,12 +102,8 @@ def _folder(cfg, out: str | None, names: Sequence[str]) -> Path:
             f"--out: '{folder}' already holds {', '.join(taken)}; nothing was written. "
             "Name another folder."
         )
-    try:
+    with refusing(f"--out: cannot make the folder '{folder}'"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"--out: cannot make the folder '{folder}': {error.strerror or error}"
-        ) from error
     return folder
 
 
@@ -154,9 +139,7 @@ def _draw_similarities(
     )
 
 
-def _about_holdings(
-    held: Holdings, class_names: Sequence[str], threshold: int
-) -> list[str]:
+def _about_holdings(held: Holdings, class_names: Sequence[str]) -> list[str]:
     many = len(held.numbers) > MOST_CLIENTS
     table = domain_table(held) if many else client_table(held, class_names)
     cells = [list(map(printable, row)) for row in table]
@@ -169,9 +152,6 @@ def _about_holdings(
     nobody = [c for c, rows in zip(class_names, held.counts.T) if not rows.any()]
     if nobody:
         lines.append(f"classes that no client holds: {listed(nobody, _MOST_NAMES)}")
-    withheld = Withheld.from_counts(held.counts, threshold)
-    if withheld.pairs:
-        lines.append(withheld_text(withheld))
     return lines
 
 

@@ -21,7 +21,8 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, PluginError, setting
 from federatedscope_ggeur.machine import sent
-from federatedscope_ggeur.settings import check_function, place_of
+from federatedscope_ggeur.settings import place_of
+from federatedscope_ggeur.settings.registry import registered
 
 from .keys import NETWORKS, OWN
 
@@ -171,14 +172,7 @@ def register_network(
     ...         classify=lambda module, representation: module.fc(representation),
     ...     )
     """
-
-    def register(make: Make) -> Make:
-        check_function(f"the network '{name}'", make, _TAKES)
-        make.SETTINGS = ()  # type: ignore[attr-defined]
-        make.meaning, make.source = meaning, source  # type: ignore[attr-defined]
-        return NETWORKS.add(name, make)
-
-    return register
+    return registered(NETWORKS, name, (), _TAKES, meaning=meaning, source=source)
 
 
 def find_network(name: str) -> Make:

@@ -177,9 +177,7 @@ class SumsExchange(Exchange):
         return (SUM_KEYS, *(SUM_KINDS[stage] for stage in stages))
 
     @classmethod
-    def withheld_note(
-        cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
-    ) -> str:
+    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
         """A note on classes with fewer rows over all clients than the threshold."""
         totals = counts.sum(axis=0)
         back = (totals > 0) & (totals < threshold)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.kept_file import ROW_BYTES, SALT_BYTES, KeptFile
+from federatedscope_ggeur.federation.kept_file import ROW_BYTES, KeptFile
 from federatedscope_ggeur.federation.wire import as_bytes, of_bytes
 
 #: The version of the file format. In version 1, digests had class numbers, not names.
@@ -123,10 +122,6 @@ class Journal:
         self._number = number
         self.past: tuple[PastSum, ...] = ()
         self.current: Current | None = None
-        self._file: KeptFile | None = None
-        if not folder:
-            self.salt = secrets.token_bytes(SALT_BYTES)
-            return
         name = f"client_{number:04d}.sums"
         self._file = KeptFile(folder, name, "secure_sums_store", number)
         with self._file.locked(), _readable(self._file.path):
@@ -144,7 +139,7 @@ class Journal:
         ConfigError
             Another process has changed the journal.
         """
-        return nullcontext() if self._file is None else self._file.alone()
+        return self._file.alone()
 
     def keep(self, current: Current, past: Sequence[PastSum] | None = None) -> None:
         """Write the state of the session, completely or not at all.
@@ -170,7 +165,7 @@ class Journal:
         return hashlib.blake2b(key=self.salt, person=b"journal").hexdigest()
 
     def _save(self, now: Current) -> None:
-        if self._file is None:
+        if not self._file.is_kept:
             return
         tensors = {
             f"rows.{i}": as_bytes(b"".join(sorted(one.rows))).reshape(-1, ROW_BYTES)

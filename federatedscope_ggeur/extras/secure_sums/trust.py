@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.crypto import KEY_BYTES
-from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError, setting
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    GGEURError,
+    MessageError,
+    refusing,
+    setting,
+)
 from federatedscope_ggeur.printable import say
 
 from .messages import MaskedRequest
@@ -42,11 +48,8 @@ def verifying_keys(path: str | Path) -> dict[int, bytes]:
         twice.
     """
     where = setting("secure_sums_trust")
-    try:
+    with refusing(f"{where}: '{path}' cannot be read"):
         lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{where}: '{path}' cannot be read: {reason}") from error
     keys: dict[int, bytes] = {}
     for place, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -89,14 +92,9 @@ class Signer:
 
         where, self._number = setting("secure_sums_signing_key"), number
         file = Path(path.replace("{client}", str(number)))
-        try:
+        no_key = "it has no private key in PEM format"
+        with refusing(f"{where}: '{file}' cannot be used", no_key):
             key: Any = load_pem_private_key(file.read_bytes(), None)
-        except (OSError, ValueError, TypeError) as error:
-            reason = (
-                getattr(error, "strerror", None)
-                or "it has no private key in PEM format"
-            )
-            raise ConfigError(f"{where}: '{file}' cannot be used: {reason}") from error
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigError(f"{where}: '{file}' holds no Ed25519 key")
         self._key = key

@@ -10,7 +10,12 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
+from federatedscope_ggeur.commands import (
+    INTERRUPTED,
+    PROGRAM,
+    add_options,
+    command_parser,
+)
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.machine import usable_cores
@@ -79,6 +84,21 @@ def _percent(score: float | None) -> str:
     return "done" if score is None else f"{100 * score:.2f}"
 
 
+_STUDY = """
+file [FILE]: a study file, or the name of a bundled study; without FILE, bundled studies
+  are listed
+--list: list finished and missing runs; run nothing
+"""
+_OPTIONS = """
+--out FOLDER: the folder for the runs (default: the study's name, below the outdir of
+  its base)
+--workers N: the number of processes with one thread each (default: the study's, or one
+  for each core)
+--quiet: print only failures
+settings [KEY VALUE...]: override settings of every run
+"""
+
+
 def study(arguments: Sequence[str]) -> int:
     """Run a study; returns 1 if a run failed, 130 after an interruption."""
     parser = command_parser(
@@ -87,18 +107,7 @@ def study(arguments: Sequence[str]) -> int:
         "runs are not repeated, and an interrupted run goes on from its checkpoint. "
         "docs/studies.md describes study files.",
     )
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        help="a study file, or the name of a bundled study; without FILE, bundled "
-        "studies are listed",
-    )
-    parser.add_argument(
-        "--list",
-        action="store_true",
-        help="list finished and missing runs; run nothing",
-    )
+    add_options(parser, _STUDY)
     add_study_options(parser)
     options = parser.parse_intermixed_args(arguments)
     if options.file is None:
@@ -111,26 +120,7 @@ def study(arguments: Sequence[str]) -> int:
 
 def add_study_options(parser: argparse.ArgumentParser) -> None:
     """Add options for the folder, the processes and the settings of a study."""
-    parser.add_argument(
-        "--out",
-        metavar="FOLDER",
-        help="the folder for the runs (default: the study's name, below the outdir "
-        "of its base)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="the number of processes with one thread each (default: the study's, or "
-        "one for each core)",
-    )
-    parser.add_argument("--quiet", action="store_true", help="print only failures")
-    parser.add_argument(
-        "settings",
-        nargs="*",
-        metavar="KEY VALUE",
-        help="override settings of every run",
-    )
+    add_options(parser, _OPTIONS, workers={"type": int})
 
 
 def run_study(

@@ -6,8 +6,29 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import add_options, command_parser
 from federatedscope_ggeur.printable import say
+
+_CHOICES = """
+folders {name}...: a folder that contains runs or studies
+--baseline ROW: the baseline with which rows are compared: a row, a point of an axis, or
+  AXIS=POINT (default: the study's, else the first)
+"""
+_OPTIONS = """
+--out FOLDER: a new folder for the files (default: the folder report in the first
+  FOLDER)
+--target AVG: count the rounds until this AVG, a fraction such as 0.8 (default: the
+  final AVG of a row's baseline, rounded down to whole percents)
+--paper TABLE: add the numbers of a table in the GGEUR paper, such as table7, and list
+  how its setting differs (default: the table that the study names)
+--format FORMATS: the formats of figures: svg, pdf and png, separated by commas
+  (default: svg,png)
+--style: the layout of table.tex: all tables of the report (default); paper: one for
+  each data set as in a paper, with a column for each setting and standard errors; avg:
+  one table of AVG over all data sets; with either comes page.tex, which prints table
+  and figures
+--width: the width of figures in columns of a paper: 3.35 or 6.9 inches (default: two)
+"""
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -61,47 +82,13 @@ def _parser() -> argparse.ArgumentParser:
         "Markdown, CSV, LaTeX, and one HTML page with all figures.",
     )
     add_choices(parser, "FOLDER")
-    parser.add_argument(
-        "--out",
-        metavar="FOLDER",
-        help="a new folder for the files (default: the folder report in the first "
-        "FOLDER)",
-    )
-    parser.add_argument(
-        "--target",
-        metavar="AVG",
-        type=float,
-        help="count the rounds until this AVG, a fraction such as 0.8 (default: the "
-        "final AVG of a row's baseline, rounded down to whole percents)",
-    )
-    parser.add_argument(
-        "--paper",
-        metavar="TABLE",
-        help="add the numbers of a table in the GGEUR paper, such as table7, and "
-        "list how its setting differs (default: the table that the study names)",
-    )
-    parser.add_argument(
-        "--format",
-        metavar="FORMATS",
-        default="svg,png",
-        help="the formats of figures: svg, pdf and png, separated by commas "
-        "(default: svg,png)",
-    )
-    parser.add_argument(
-        "--style",
-        choices=("report", "paper", "avg"),
-        default="report",
-        help="the layout of table.tex: all tables of the report (default); paper: one "
-        "for each data set as in a paper, with a column for each setting and "
-        "standard errors; avg: one table of AVG over all data sets; with either comes "
-        "page.tex, which prints table and figures",
-    )
-    parser.add_argument(
-        "--width",
-        choices=("one", "two"),
-        default="two",
-        help="the width of figures in columns of a paper: 3.35 or 6.9 inches "
-        "(default: two)",
+    add_options(
+        parser,
+        _OPTIONS,
+        target={"type": float},
+        format={"default": "svg,png"},
+        style={"choices": ("report", "paper", "avg"), "default": "report"},
+        width={"choices": ("one", "two"), "default": "two"},
     )
     return parser
 
@@ -125,15 +112,4 @@ def compare(arguments: Sequence[str]) -> int:
 
 def add_choices(parser: argparse.ArgumentParser, name: str) -> None:
     """Add options for the runs and their baseline to a parser."""
-    parser.add_argument(
-        "folders",
-        nargs="+",
-        metavar=name,
-        help="a folder that contains runs or studies",
-    )
-    parser.add_argument(
-        "--baseline",
-        metavar="ROW",
-        help="the baseline with which rows are compared: a row, a point of an axis, "
-        "or AXIS=POINT (default: the study's, else the first)",
-    )
+    add_options(parser, _CHOICES.format(name=name))

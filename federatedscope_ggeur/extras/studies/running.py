@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from federatedscope_ggeur.cfg_ggeur.keys import read
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.data import is_image_type
-from federatedscope_ggeur.engines.run import what_to_load
+from federatedscope_ggeur.engines.run import what_to_embed
 from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import AugmentationKeys
 from federatedscope_ggeur.files import refuse_links, write_atomically
@@ -264,7 +264,7 @@ class StudyRun:
                     continue
                 self.uses_gpu |= bool(cfg.use_gpu)
                 if is_image_type(cfg.data.type):
-                    kind, root, _, _, encoding, options, _ = what_to_load(cfg)
+                    kind, root, encoding, options = what_to_embed(cfg)
                     name = f"{kind} {root}".strip()
                     key = repr((kind, root, encoding, options))
                     images.setdefault(key, replace(job, folder=None, name=name))

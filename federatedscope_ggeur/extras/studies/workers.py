@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Literal
 
-from federatedscope_ggeur.machine import start_method
+from federatedscope_ggeur.machine import end_processes, start_method
 
 if TYPE_CHECKING:
     from .jobs import Job
@@ -82,10 +82,7 @@ class JobWorkers:
     def resize(self, count: int) -> None:
         """Change the number of processes; call this before any job starts."""
         surplus, self._all = self._all[count:], self._all[:count]
-        for worker in surplus:
-            worker.ask_to_stop()
-        for worker in surplus:
-            worker.end()
+        _end(surplus)
         self._all += [_Worker() for _ in range(count - len(self._all))]
 
     def share_gpus(self, gpus: Sequence[str]) -> None:
@@ -102,10 +99,7 @@ class JobWorkers:
         return self
 
     def __exit__(self, *exception) -> None:
-        for worker in self._all:
-            worker.ask_to_stop()
-        for worker in self._all:
-            worker.end()
+        _end(self._all)
 
     def do(self, jobs: Iterable[Job], tell: Callable[[JobEvent], object]) -> None:
         """Do all jobs, started in the given order, and call `tell` with every event."""
@@ -144,25 +138,25 @@ class _Worker:
     def __init__(self, start: str = "spawn", gpu: str | None = None):
         self.gpu = gpu
         context = multiprocessing.get_context(start)
-        self._pipe, theirs = context.Pipe()
+        self.pipe, theirs = context.Pipe()
         # The stubs know `Process` only for contexts with a name.
         made = context.Process(target=work, args=(theirs,))  # type: ignore[attr-defined]
-        self._process: BaseProcess = made
-        self._process.start()
+        self.process: BaseProcess = made
+        self.process.start()
         theirs.close()
         self.job: Job | None = None
 
     def is_alive(self) -> bool:
-        return self._process.is_alive()
+        return self.process.is_alive()
 
     def handles(self) -> list:
-        return [self._pipe, self._process.sentinel]
+        return [self.pipe, self.process.sentinel]
 
     def start(self, job: Job) -> None:
         self.job = job
         # If the process is dead, `events` will find that.
         with contextlib.suppress(OSError):
-            self._pipe.send((job, self.gpu))
+            self.pipe.send((job, self.gpu))
 
     def events(self) -> Iterator[JobEvent]:
         """Yield the events of the current job since the last call."""
@@ -170,8 +164,8 @@ class _Worker:
         if job is None:
             return
         with contextlib.suppress(EOFError, OSError):
-            while self.job is not None and self._pipe.poll():
-                kind, *said = self._pipe.recv()
+            while self.job is not None and self.pipe.poll():
+                kind, *said = self.pipe.recv()
                 if kind == "rounds":
                     yield JobEvent("rounds", job, *said)
                 else:
@@ -179,19 +173,14 @@ class _Worker:
                     yield JobEvent(kind, job, score=score, problem=problem)
         if self.job is not None and not alive:
             self.job = None
-            self._process.join()
-            yield JobEvent("killed", job, problem=_ending(self._process.exitcode))
+            self.process.join()
+            yield JobEvent("killed", job, problem=_ending(self.process.exitcode))
 
-    def ask_to_stop(self) -> None:
-        if self.is_alive():
-            self._process.terminate()
 
-    def end(self) -> None:
-        self._process.join(_STOP_SECONDS)
-        if self.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._pipe.close()
+def _end(workers: Sequence[_Worker]) -> None:
+    end_processes([worker.process for worker in workers], _STOP_SECONDS)
+    for worker in workers:
+        worker.pipe.close()
 
 
 def _ending(code: int | None) -> str:
@@ -207,11 +196,11 @@ def work(pipe: Connection) -> None:
 
     It receives jobs from `pipe`, does them, and sends their progress and outcomes back.
     """
-    # Ctrl-C reaches all processes of a terminal; the parent process ends this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt, EOFError, OSError):
+        # Ctrl-C reaches all processes of a terminal; the parent process ends this one.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
         from federatedscope_ggeur.progress import no_progress
 
         from .jobs import Runner

@@ -375,18 +375,14 @@ class Exchange:
         return cls.KINDS if cls.is_due(demands) else ()
 
     @classmethod
-    def withheld_note(
-        cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
-    ) -> str:
-        """A note if the min-count threshold withholds many rows; else "".
+    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
+        """A note if the min-count threshold withholds many rows of a total; else "".
 
         Parameters
         ----------
         counts : int array [K, C]
             The rows of each class that each client holds.
         threshold : int
-        domains : sequence of str, of length K
-            The clients' domains.
         """
         return ""
 

@@ -5,11 +5,10 @@ Luo et al., 2021: the last layer is trained again on drawn inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +31,6 @@ from federatedscope_ggeur.settings import (
     one_of,
 )
 
-from ..advice import withheld_note
 from ..demands import Demands
 from ..merge import Merge
 from ..sampling import windows
@@ -295,12 +293,6 @@ class CalibrationExchange(Exchange):
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.calibrates
-
-    @classmethod
-    def withheld_note(
-        cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
-    ) -> str:
-        return withheld_note(counts, threshold, domains)
 
     def run(self, number: int) -> Requests[dict[str, int]]:
         """Calibrate the head after the last round; returns the source of the draws.

@@ -299,9 +299,7 @@ def register_closed_form(name: str) -> Callable[[Part], Part]:
         check_class(f"the closed form '{name}'", part, ClosedForm, ("work_out",))
         if part.NEEDS not in NEEDS:
             raise TypeError(f"{name}.NEEDS must be one of {NEEDS}, got {part.NEEDS!r}")
-        part.name = name
-        CLOSED_FORMS.add(name, part)
-        return part
+        return CLOSED_FORMS.add(name, part)  # type: ignore[return-value]
 
     return register
 

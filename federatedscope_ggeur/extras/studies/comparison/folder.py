@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import write_folder
 from federatedscope_ggeur.reporting.run_files import REPORT_FOLDER
 from federatedscope_ggeur.reporting.tables import check_formats
 
@@ -85,23 +82,13 @@ def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
         The folder exists and is not empty, or cannot be written. No file is left then.
     """
     check_free(folder)
-    temporary = folder.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
-        for name, raw in files.items():
-            write_atomically(temporary / name, raw)
-        if folder.is_dir():
-            folder.rmdir()
-        temporary.rename(folder)
+        write_folder(folder, files)
     except OSError as error:
         raise ConfigError(
             f"cannot write the report into '{folder}': {error.strerror or error}; "
             "name a writable folder by --out"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(temporary)
 
 
 def _names(place: Path) -> Iterator[Path]:

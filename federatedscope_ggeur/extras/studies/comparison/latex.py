@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from federatedscope_ggeur.printable import LINE, printable
 
-from .sheets import Sheet, SheetCell, across_sheet, explained, sheets
+from .sheets import Sheet, SheetCell, across_sheets, explained, sheets
 from .table import Table
 
 PREAMBLE = """\
@@ -66,12 +66,12 @@ def as_latex(
     The text is ASCII for all names. A letter that LaTeX does not have becomes its code,
     such as ``U+4E2D``.
     """
-    whole, taken = across_sheet(tables), set[str]()
-    parts = [PREAMBLE]
-    parts += [_environment(whole, title, taken)] if whole else []
+    parts, taken = [PREAMBLE], set[str]()
+    for sheet in across_sheets(tables):
+        parts.append(_environment(sheet, title, taken))
     for table in tables:
-        shown = sheets(table, target)
-        parts += [_environment(sheet, title, taken) for sheet in shown]
+        for sheet in sheets(table, target):
+            parts.append(_environment(sheet, title, taken))
         parts += [f"% note: {_comment(note)}" for note in table.notes]
     parts += [f"% note: {_comment(note)}" for note in notes]
     return "\n\n".join(parts) + "\n"

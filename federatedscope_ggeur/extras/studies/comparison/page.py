@@ -8,7 +8,7 @@ from pathlib import Path
 from federatedscope_ggeur.printable import as_html
 
 from .pictures import Picture, inline_svg
-from .sheets import Sheet, SheetCell, across_sheet, explained, sheets
+from .sheets import Sheet, SheetCell, across_sheets, explained, sheets
 from .table import Table
 
 _STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").rstrip()
@@ -41,9 +41,7 @@ def as_page(
     more : sequence of Sheet
         More sheets behind the tables, such as a paper's figures.
     """
-    parts = [f"<h1>{as_html(title)}</h1>"]
-    if whole := across_sheet(tables):
-        parts.append(sheet_html(whole))
+    parts = [f"<h1>{as_html(title)}</h1>", *map(sheet_html, across_sheets(tables))]
     for number, table in enumerate(tables):
         parts.append(f"<section><h2>{as_html(table.title)}</h2>")
         parts.append(_table(table, target))
@@ -74,8 +72,7 @@ def as_fragment(
     tables: Sequence[Table], notes: Sequence[str], target: float | None
 ) -> str:
     """The tables and notes as HTML, without a page around them."""
-    whole = across_sheet(tables)
-    first = [sheet_html(whole)] if whole else []
+    first = map(sheet_html, across_sheets(tables))
     shown = (_table(table, target) for table in tables)
     return "\n".join([*first, *shown, _list(notes)])
 

@@ -147,11 +147,11 @@ def scores_sheet(table: Table) -> Sheet:
     return _sheet("Accuracy", table, [seeds, _HEAD, *map(score, bests)], notes)
 
 
-def across_sheet(tables: Sequence[Table]) -> Sheet | None:
-    """A sheet of AVG with a column for each data set; None if there is one alone."""
+def across_sheets(tables: Sequence[Table]) -> list[Sheet]:
+    """A sheet of AVG with a column for each data set; none if there is one alone."""
     columns = across(tables)
     if not columns:
-        return None
+        return []
     bests = {id(table): table.best(AVG) for table in tables}
     cells: dict[str, dict[int, SheetCell]] = {}
     for place, (_, table, rows) in enumerate(columns):
@@ -160,7 +160,7 @@ def across_sheet(tables: Sequence[Table]) -> Sheet | None:
             shown = _percents(row.spread(AVG), mark)
             cells.setdefault(table.point(row), {})[place] = shown
     seeds = seeds_text(row for _, _, rows in columns for row in rows)
-    return Sheet(
+    whole = Sheet(
         "AVG on all data sets",
         "",
         [tables[0].first, *(title for title, _, _ in columns)],
@@ -173,6 +173,7 @@ def across_sheet(tables: Sequence[Table]) -> Sheet | None:
             *_best_notes(tables[0], list(bests.values())),
         ],
     )
+    return [whole]
 
 
 def grid_sheet(table: Table) -> Sheet:
@@ -406,8 +407,7 @@ def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
     for table in tables:
         parts += map(sheet_text, score_sheets(table))
         parts += _listed(table.notes)
-    whole = across_sheet(tables)
-    parts += [sheet_text(whole)] if whole else []
+    parts += map(sheet_text, across_sheets(tables))
     return "\n\n".join([*parts, *_listed(notes)]) + "\n"
 
 
@@ -452,8 +452,7 @@ def as_markdown(
 
     The best of a column is bold, or italic if nothing is tested.
     """
-    whole = across_sheet(tables)
-    parts = [sheet_markdown(whole)] if whole else []
+    parts = [*map(sheet_markdown, across_sheets(tables))]
     for table in tables:
         parts.append(f"## {markdown(table.title)}")
         parts += [sheet_markdown(sheet) for sheet in sheets(table, target)]

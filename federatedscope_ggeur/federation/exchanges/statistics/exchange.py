@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from federatedscope_ggeur.federation.advice import withheld_note
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.sampling import windows
@@ -273,12 +272,6 @@ class StatisticsExchange(Exchange):
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.own_statistics
-
-    @classmethod
-    def withheld_note(
-        cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
-    ) -> str:
-        return withheld_note(counts, threshold, domains)
 
     def begin(self) -> Requests[None]:
         course = self.course
