@@ -132,8 +132,8 @@ WITH_A_SETTING = MODULE.replace(
         yield Objection("classes_held.times", {"calibrate": ["none"]}, "which counts")
 """,
 ).replace(
-    "\n\n\n@dataclass",
-    "\nfrom federatedscope_ggeur.settings import Key, Objection, whole\n\n\n@dataclass",
+    "\n\n\nclass An",
+    "\nfrom federatedscope_ggeur.settings import Key, Objection, whole\n\n\nclass An",
 )
 
 
