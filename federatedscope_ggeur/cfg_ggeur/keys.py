@@ -27,6 +27,7 @@ from federatedscope_ggeur.settings import (
     Key,
     Registry,
     Section,
+    is_of_plugin,
     key,
     names,
     not_negative,
@@ -258,7 +259,7 @@ def _declared(*sections: type[Section]) -> Iterator[Key]:
 
 #: The keys that lower packages and extras bring, by subject.
 _OF_ROOMS = (
-    *(key for room in ORDER for key in EXCHANGES[room].KEYS),
+    *_declared(*(EXCHANGES[room].SETTINGS for room in ORDER)),
     *_declared(EncoderSettings, EncodingSettings, ExtractionSettings),
     *extra_keys(),
 )
@@ -333,7 +334,8 @@ def _of_parts(taken: set[str]) -> Iterator[Key]:
         for name, part in registry.present().items():
             if registry.is_expected(name):  # the manifest has its keys
                 continue
-            if not part.SETTINGS or getattr(part, "SECTION", ""):
+            keys = _keys_of(part, name)
+            if not keys or getattr(part, "SECTION", ""):
                 continue
             if name in taken:
                 raise ConfigError(
@@ -341,12 +343,16 @@ def _of_parts(taken: set[str]) -> Iterator[Key]:
                     "for its settings, but it is taken; register it by another name"
                 )
             taken.add(name)
-            yield from _in_section(part, name)
+            yield from keys
 
 
 @cache
-def _in_section(part: type, name: str) -> tuple[Key, ...]:
-    return tuple(replace(key, name=f"{name}.{key.name}") for key in part.SETTINGS)
+def _keys_of(part: type, name: str) -> tuple[Key, ...]:
+    """The keys of a part, by full names; those of the package's exchanges are known."""
+    own = part.SETTINGS
+    if isinstance(own, type):
+        return own.declared() if is_of_plugin(part) else ()
+    return tuple(replace(key, name=f"{name}.{key.name}") for key in own)
 
 
 def extend_ggeur_cfg(cfg) -> None:

@@ -75,6 +75,8 @@ class Registry(Mapping[str, Part]):
         then replaces the first one.
         """
         settings = getattr(part, "SETTINGS", ())
+        if isinstance(settings, type):  # a section, whose fields are not the part's
+            settings = ()
         if not isinstance(settings, (tuple, list)) or not all(
             isinstance(key, Key) for key in settings
         ):

@@ -43,6 +43,7 @@ def key(
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, key))
+@dataclass(frozen=True)
 class Section:
     """Settings of a run that are read together. A subclass is a frozen dataclass.
 
@@ -61,7 +62,7 @@ class Section:
     @cache
     def by_field(cls) -> dict[str, Key]:
         """The keys by fields, each with its full name below ``ggeur``."""
-        made = {one.name: one.metadata["key"] for one in fields(cls) if one.metadata}  # type: ignore[arg-type]
+        made = {one.name: one.metadata["key"] for one in fields(cls) if one.metadata}
         return {
             name: replace(key, name=cls.PREFIX + (key.name or name))
             for name, key in made.items()

@@ -34,9 +34,9 @@ from federatedscope_ggeur.errors import GGEURError, MessageError, of_client, set
 from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.methods import TensorSpec
 from federatedscope_ggeur.settings import (
-    Key,
     Objections,
     Registry,
+    Section,
     check_class,
     flatten,
     is_of_plugin,
@@ -253,11 +253,9 @@ class Exchange:
         The requests of the exchange.
     CLIENT : subclass of ClientSide
         The class that makes a client's answers.
-    KEYS : tuple of Key
-        The settings of a package's exchange, by their full names.
-    SETTINGS : tuple of Key
-        The settings ``ggeur.<name>.*`` of a plugin's exchange. It reads them as
-        ``demands["<name>.<setting>"]``.
+    SETTINGS : subclass of Section
+        The settings, which are read by ``demands.of(SETTINGS)``. Those of a plugin's
+        exchange are ``ggeur.<name>.*``.
     REVEALS : str
         What the answers tell about a client's rows, in a few words. The privacy line of
         a run shows this text. Secure sums refuse a plugin's exchange that has none.
@@ -275,12 +273,11 @@ class Exchange:
     name: str
     KINDS: ClassVar[tuple[RequestKind, ...]] = ()
     CLIENT: ClassVar[type[ClientSide]] = ClientSide
-    KEYS: ClassVar[tuple[Key, ...]] = ()
     REVEALS: ClassVar[str] = ""
     NOT_BY_FOLDER: ClassVar[str] = ""
     TAKES_WEIGHTS: ClassVar[bool] = False
     UNSCREENED: ClassVar[str] = ""
-    SETTINGS: ClassVar[tuple[Key, ...]] = ()
+    SETTINGS: ClassVar[type[Section]] = Section
 
     def __init__(self, course: Coordinator):
         self.course, self.server = course, course.server
@@ -294,8 +291,9 @@ class Exchange:
     @classmethod
     def agreed(cls, run: Demands) -> Mapping[str, object]:
         """Further settings that must be equal on all sides if this exchange is due."""
-        own = (f"{cls.name}.{key.name}" for key in cls.SETTINGS)
-        return {name: run[name] for name in own}
+        keys = cls.SETTINGS.by_field() if is_of_plugin(cls) else {}
+        own = run.of(cls.SETTINGS)
+        return {key.field: getattr(own, name) for name, key in keys.items()}
 
     @classmethod
     def states(cls, chosen: Mapping[str, Any]) -> Mapping[str, bool]:
@@ -467,6 +465,9 @@ def register_exchange(
 
     def register(part: type[Exchange]) -> type[Exchange]:
         check_class(f"the exchange '{name}'", part, Exchange)
+        check_class(f"SETTINGS of the exchange '{name}'", part.SETTINGS, Section)
+        if is_of_plugin(part.SETTINGS):
+            part.SETTINGS.PREFIX = f"{name}."
         others = (EXCHANGES[other] for other in EXCHANGES if other != name)
         taken = {t for other in others for kind in other.KINDS for t in _texts_of(kind)}
         for kind in part.KINDS:

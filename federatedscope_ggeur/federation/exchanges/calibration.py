@@ -278,7 +278,7 @@ class CalibrationExchange(Exchange):
 
     KINDS = (CALIBRATE,)
     CLIENT = CalibrationClient
-    KEYS = CalibrationKeys.declared()
+    SETTINGS = CalibrationKeys
     objections = staticmethod(objections)
     REVEALS = "statistics of the last layer's input, for each class of each client"
 

@@ -262,7 +262,7 @@ class PersonalExchange(Exchange):
 
     KINDS = (PERSONAL_LOSSES, PERSONAL_HEAD)
     CLIENT = PersonalClient
-    KEYS = PersonalKeys.declared()
+    SETTINGS = PersonalKeys
     objections = staticmethod(objections)
     REVEALS = "rounded log-losses of each client's own head, and its test accuracy"
 

@@ -291,7 +291,7 @@ class SpaceExchange(Exchange):
 
     KINDS = (TOTALS,)
     CLIENT = SpaceClient
-    KEYS = SpaceKeys.declared()
+    SETTINGS = SpaceKeys
     REVEALS = "the mean and the variances of each client's rows"
 
     def __init__(self, course):

@@ -15,8 +15,13 @@ from pathlib import Path
 
 from federatedscope_ggeur import register_exchange
 from federatedscope_ggeur.federation import exchanges, wire
-from federatedscope_ggeur.settings import Key
-from federatedscope_ggeur.settings.keys import rule_of
+from federatedscope_ggeur.settings import Section, key, rule_of
+
+
+class ToySettings(Section):
+    place: str = key(
+        "", "Folder of what is to go wrong.", rule_of("must be a path", Path)
+    )
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Answering(exchanges.ClientSide):
     def __init__(self, client, rows):
         super().__init__(client, rows)
         self.told = 0
-        self._place = client.settings.demands["toy_question.place"]
+        self._place = client.settings.demands.of(ToySettings).place
 
     def hear(self, note):
         self.told = note.number
@@ -145,19 +150,12 @@ class ToyQuestion(exchanges.Exchange):
     KINDS = (TELL, ASK, LATE)
     CLIENT = Answering
     REVEALS = "nothing of its rows"
-    SETTINGS = (
-        Key(
-            "place",
-            "",
-            "Folder of what is to go wrong.",
-            rule_of("must be a path", Path),
-        ),
-    )
+    SETTINGS = ToySettings
 
     def __init__(self, course):
         super().__init__(course)
         self.heard, self.caught_up = {}, []
-        self._place = self.server.settings.demands["toy_question.place"]
+        self._place = self.server.settings.demands.of(ToySettings).place
 
     def own(self, client):
         return 100 + client

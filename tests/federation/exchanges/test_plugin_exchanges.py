@@ -9,6 +9,7 @@ from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.exchanges import (
+    EXCHANGES,
     Exchange,
     RequestKind,
     register_exchange,
@@ -125,7 +126,7 @@ WITH_A_SETTING = MODULE.replace(
     "    CLIENT = Counter\n",
     """\
     CLIENT = Counter
-    SETTINGS = (Key("times", 1.0, "How often.", whole(1)),)
+    SETTINGS = Times
 
     @staticmethod
     def objections(run):
@@ -133,7 +134,9 @@ WITH_A_SETTING = MODULE.replace(
 """,
 ).replace(
     "\n\n\nclass An",
-    "\nfrom federatedscope_ggeur.settings import Key, Objection, whole\n\n\nclass An",
+    "\nfrom federatedscope_ggeur.settings import Objection, Section, key, whole\n\n\n"
+    "class Times(Section):\n    times: int = key(1, 'How often.', whole(1))\n\n\n"
+    "class An",
 )
 
 
@@ -151,7 +154,8 @@ def test_it_changes_no_run_that_does_not_name_it(config):
 def test_it_brings_settings_that_all_sides_have_alike(config):
     cfg = config(*NAMED, "ggeur.classes_held.times", 3, module=WITH_A_SETTING)
     settings = Run(cfg).settings
-    assert settings.demands["classes_held.times"] == 3
+    section = EXCHANGES["classes_held"].SETTINGS
+    assert settings.demands.of(section).times == 3
     assert settings.agreed["ggeur.classes_held.times"] == "3"
 
 

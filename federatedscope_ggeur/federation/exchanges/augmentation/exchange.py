@@ -255,7 +255,7 @@ class AugmentationExchange(Exchange):
 
     KINDS = (PREPARE, INIT_BROADCAST)
     CLIENT = AugmentationClient
-    KEYS = keys.AugmentationKeys.declared()
+    SETTINGS = keys.AugmentationKeys
     objections = staticmethod(keys.objections)
     REVEALS = (
         "each client's aggregation weight, and the tensors that its method sends in "

@@ -474,7 +474,7 @@ class ClosedFormExchange(Exchange):
     KINDS = (LEAVE_ONE_OUT, LOG_LOSSES, CONFIDENCES)
     CLIENT = ClosedFormClient
     TAKES_WEIGHTS = True
-    KEYS = keys.ClosedFormKeys.declared()
+    SETTINGS = keys.ClosedFormKeys
     objections = staticmethod(keys.objections)
     REVEALS = (
         "for each client, how many of the rows in its statistics each candidate "

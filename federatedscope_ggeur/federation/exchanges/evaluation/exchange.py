@@ -259,7 +259,7 @@ class EvaluationExchange(Exchange):
     KINDS = (EVALUATE, VALIDATION_LOSSES)
     CLIENT = EvaluationClient
     TAKES_WEIGHTS = True
-    KEYS = EvaluationKeys.declared()
+    SETTINGS = EvaluationKeys
     objections = staticmethod(objections)
     REVEALS = (
         "each client's scores: rows, hits and the sum of their losses, also without "

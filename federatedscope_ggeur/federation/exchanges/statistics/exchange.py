@@ -259,7 +259,7 @@ class StatisticsExchange(Exchange):
     KINDS = (STATISTICS,)
     CLIENT = StatisticsClient
     TAKES_WEIGHTS = True
-    KEYS = keys.StatisticsKeys.declared()
+    SETTINGS = keys.StatisticsKeys
     objections = staticmethod(keys.objections)
     REVEALS = "counts, means and scatters of each client's classes"
 

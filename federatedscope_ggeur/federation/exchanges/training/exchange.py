@@ -390,7 +390,7 @@ class TrainingExchange(Exchange):
 
     KINDS = (TRAIN,)
     CLIENT = TrainingClient
-    KEYS = TrainingKeys.declared()
+    SETTINGS = TrainingKeys
     objections = staticmethod(objections)
     REVEALS = "each client's updates"
 
