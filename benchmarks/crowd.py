@@ -82,9 +82,9 @@ def measured(clients: int, options: argparse.Namespace) -> dict[str, float]:
 
     from federatedscope_ggeur import FederatedData
     from federatedscope_ggeur.cfg_ggeur.load import load_config
-    from federatedscope_ggeur.commands.console import _show
+    from federatedscope_ggeur.commands.console import _Rounds
     from federatedscope_ggeur.engines.run import Run
-    from federatedscope_ggeur.progress import Progress, no_progress
+    from federatedscope_ggeur.progress import no_progress
     from federatedscope_ggeur.reporting import write_run
     from federatedscope_ggeur.reporting.run_files import logging_to
 
@@ -114,15 +114,12 @@ def measured(clients: int, options: argparse.Namespace) -> dict[str, float]:
         spent["set-up"] = time.process_time() - started
         run.engine.keep_in(folder)
         marks = [time.process_time()]
-        log, bar = (
-            logging_to(Path(folder) / "log.txt"),
-            Progress(options.rounds, "round"),
-        )
-        with log, no_progress(), bar as progress:
+        log = logging_to(Path(folder) / "log.txt")
+        with log, no_progress(), _Rounds(run) as rounds:
 
             def watch(record) -> None:
                 marks.append(time.process_time())
-                _show(record, progress)
+                rounds.show(record)
 
             run.follow(watch)
             held = _most()

@@ -33,7 +33,7 @@ from measure import report, standard_error
 from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows, whole_rows
+from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.holdings import median_rows
 
@@ -137,7 +137,7 @@ def _cheap(settings: dict[str, object], share: float) -> dict[str, float]:
     run = _made({**settings, "ggeur.epoch_share": share})
     role = run.settings.role
     rows = median_rows(set_rows(run.settings, run.held).tolist())
-    whole = median_rows(whole_rows(run.settings, run.held).tolist())
+    whole = median_rows(set_rows(run.settings, run.held, whole=True).tolist())
     training = role.training.on_share(whole, rows)
     return {
         "batches": training.batches(rows),

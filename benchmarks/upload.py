@@ -20,8 +20,8 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     StatisticsClient,
 )
+from federatedscope_ggeur.federation.exchanges.statistics.keys import StatisticsKeys
 from federatedscope_ggeur.federation.exchanges.statistics.upload import (
-    StatisticsSettings,
     StatisticsUpload,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
@@ -31,7 +31,7 @@ from federatedscope_ggeur.models import ModelSettings
 
 TASK = Task(S1_CLASSES, DIM, ModelSettings(), build_method("fedavg"), seed=0)
 SETTINGS = RoleSettings(TASK, Demands(), TrainingSettings(), min_samples=1).with_own(
-    StatisticsSettings()
+    StatisticsKeys()
 )
 MB = 1e6
 

@@ -146,9 +146,11 @@ def write_folder(
         temporary.mkdir(modes[0])
         for name, data in files.items():
             write_atomically(temporary / name, data, modes[1])
+        sync_folder(temporary)
         if folder.is_dir():
             folder.rmdir()
         temporary.rename(folder)
+        sync_folder(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -351,7 +351,7 @@ def _keys_of(part: type, name: str) -> tuple[Key, ...]:
     """The keys of a part, by full names; those of the package's exchanges are known."""
     own = part.SETTINGS
     if isinstance(own, type):
-        return own.declared() if is_of_plugin(part) else ()
+        return own.declared() if is_of_plugin(own) else ()
     return tuple(replace(key, name=f"{name}.{key.name}") for key in own)
 
 

@@ -160,7 +160,11 @@ def agreed_settings(cfg, run: Demands | None = None) -> dict[str, str]:
     other = chosen_other(run)
     for name, value in OTHER_MODELS[other].agreed(run).items() if other else ():
         settings[setting(name)] = value
-    return {name: str(value) for name, value in settings.items()}
+    # As a config shows it: lists, not tuples.
+    return {
+        name: str(list(value) if isinstance(value, tuple) else value)
+        for name, value in settings.items()
+    }
 
 
 def options_of(part, ggeur) -> dict[str, object]:

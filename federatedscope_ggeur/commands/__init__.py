@@ -63,6 +63,8 @@ def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
 
 #: What stands behind the value of an argument, and how often argparse then takes it.
 _HOW_OFTEN = {"...]": "*", "]": "?", "...": "+"}
+#: What makes an option without a value's name more than a switch.
+_NO_SWITCH = {"action", "choices", "nargs"}
 
 
 def add_options(
@@ -81,17 +83,21 @@ def add_options(
     more : mapping
         What ``add_argument`` is to know besides, such as ``type``, by name.
     """
+    besides = dict(more)
     for head, does in entries(table):
         name, _, value = head.partition(" ")
-        known = dict(more.get(name.strip("-").replace("-", "_"), {}))
+        known = dict(besides.pop(name.strip("-").replace("-", "_"), {}))
         if value:
-            known["metavar"] = value.strip("[.]")
-        elif name.startswith("--") and not known:
+            whole = value.removeprefix("[").removesuffix("]")
+            known["metavar"] = whole.removesuffix("...")
+        elif name.startswith("--") and not known.keys() & _NO_SWITCH:
             known["action"] = "store_true"
         mark = next((mark for mark in _HOW_OFTEN if value.endswith(mark)), None)
         if mark is not None:
             known["nargs"] = _HOW_OFTEN[mark]
         parser.add_argument(name, help=does, **known)
+    if besides:
+        raise TypeError(f"the table has no {', '.join(besides)}")
 
 
 def add_console_options(parser: argparse.ArgumentParser) -> None:

@@ -32,9 +32,10 @@ def show_forecast(cfg) -> int:
         An error that would stop the run.
     """
     with shown_on_console("warning"):
-        pending = find_pending(*what_to_embed(cfg))
+        data_type, root, encoding, own = what_to_embed(cfg)
+        pending = find_pending(data_type, root, encoding, own)
         if pending is not None:
-            say(*_about_images(pending, cfg.ggeur.encoder.cache))
+            say(*_about_images(pending, encoding.cache))
             return 0
         run = set_up(cfg)
         privacy = privacy_line(privacy_of(run.cfg))

@@ -51,10 +51,10 @@ class EncodingSettings(Section):
         The folder of the embedding cache.
     """
 
-    encoder: encoders.EncoderSettings = field(default_factory=encoders.EncoderSettings)
-    extraction: ExtractionSettings = field(default_factory=ExtractionSettings)
     PREFIX = "encoder."
 
+    encoder: encoders.EncoderSettings = field(default_factory=encoders.EncoderSettings)
+    extraction: ExtractionSettings = field(default_factory=ExtractionSettings)
     device: str = key(
         "auto",
         "Where the encoder runs: auto (a GPU if there is one), cpu, cuda or cuda:1. "

@@ -65,11 +65,18 @@ def commands_in(module: str, table: str, group: str = AFTER) -> dict[str, Comman
 def entries(table: str) -> Iterator[tuple[str, str]]:
     """Yield what stands before and behind the first colon of each entry of a table.
 
-    Each entry begins a line. Its further lines are indented.
+    Each entry begins a line. Its further lines are indented. A space follows the colon.
+
+    Raises
+    ------
+    ValueError
+        An entry has no such colon.
     """
     for entry in re.split(r"\n(?! )", table.strip()):
-        head, does = entry.split(":", 1)
-        yield head, " ".join(does.split())
+        head, colon, does = " ".join(entry.split()).partition(": ")
+        if not colon:
+            raise ValueError(f"the entry {entry!r} of a table has no ': '")
+        yield head, does
 
 
 class Preparation(NamedTuple):

@@ -137,13 +137,15 @@ class KeptFile:
         return self._seen
 
     def write(self, data: bytes) -> None:
-        """Replace the content, completely or not at all.
+        """Replace the content, completely or not at all; nothing if nothing is kept.
 
         Raises
         ------
         ConfigError
             The file cannot be written, or another process has changed it.
         """
+        if not self.is_kept:
+            return
         with self.alone():
             try:
                 write_atomically(self.path, data, mode=0o600)

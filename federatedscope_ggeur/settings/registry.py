@@ -34,6 +34,8 @@ class Registry(Mapping[str, Part]):
         Values of `field` that mean something else, so no part may have these names.
     removed : mapping of str to str
         The names of former parts, and what replaces each.
+    has_sections : bool
+        Whether the settings of a part are a `Section`, which the caller checks.
     """
 
     def __init__(
@@ -42,7 +44,9 @@ class Registry(Mapping[str, Part]):
         field: str,
         taken: tuple[str, ...] = (),
         removed: Mapping[str, str] | None = None,
+        has_sections: bool = False,
     ):
+        self._has_sections = has_sections
         self.kind, self.field, self.taken = kind, field, taken
         self._removed = dict(removed or {})
         # An expected part is None here until its module is imported.
@@ -74,9 +78,7 @@ class Registry(Mapping[str, Part]):
         The same definition may run again, in a notebook or after a failed import. It
         then replaces the first one.
         """
-        settings = getattr(part, "SETTINGS", ())
-        if isinstance(settings, type):  # a section, whose fields are not the part's
-            settings = ()
+        settings = () if self._has_sections else getattr(part, "SETTINGS", ())
         if not isinstance(settings, (tuple, list)) or not all(
             isinstance(key, Key) for key in settings
         ):

@@ -1,5 +1,6 @@
 """Commands that end at once: what they read, print and refuse."""
 
+import argparse
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from own_process import PATIENCE, program
 from pictures import write_images
 
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.commands import add_options
 from federatedscope_ggeur.data.cache import Parts
 from federatedscope_ggeur.data.encoders import ENCODERS, register_encoder
 
@@ -400,3 +402,11 @@ def test_commands_and_options_are_completed(tmp_path):
     assert ask("ggeur --cfg my") == ["my\\ config.yaml "]
     assert ask("ggeur predict --fl") == ["--flag-below "]
     assert ask("ggeur predict --labels n") == ["names "]
+
+
+def test_a_table_of_options_is_wrong_by_name():
+    parser = argparse.ArgumentParser()
+    with pytest.raises(TypeError, match="the table has no tpo"):
+        add_options(parser, "--top N: how many", tpo={"type": int})
+    with pytest.raises(ValueError, match="the entry 'top N' of a table has no ': '"):
+        add_options(parser, "top N")

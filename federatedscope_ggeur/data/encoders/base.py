@@ -84,28 +84,28 @@ class EncoderSettings(Section):
         "none for random ones; '': openai for open_clip, the model's own for timm.",
         text,
     )
-    quick_gelu: str = key(
-        "auto",
-        "Whether the open_clip weights were trained with QuickGELU: with, without, or "
-        "auto, which finds it out.",
-        one_of("auto", "with", "without"),
-    )
     normalize: bool = key(
         False,
         "True: scale every embedding to length 1. False: keep the model's length, "
         "about 10 for CLIP.",
         one_of(True, False),
     )
+    precision: str = key(
+        "fp32",
+        "Number format that the encoder computes in: fp32, bf16 or (GPU only) fp16.",
+        one_of("fp32", "bf16", "fp16"),
+    )
+    quick_gelu: str = key(
+        "auto",
+        "Whether the open_clip weights were trained with QuickGELU: with, without, or "
+        "auto, which finds it out.",
+        one_of("auto", "with", "without"),
+    )
     image_size: int | None = key(
         None,
         "hog, pixels and image: side, in pixels, of the square that images are "
         "resized to; -1: 64, 16 and 32.",
         whole(1, not_set_allowed=True, maximum=4096),
-    )
-    precision: str = key(
-        "fp32",
-        "Number format that the encoder computes in: fp32, bf16 or (GPU only) fp16.",
-        one_of("fp32", "bf16", "fp16"),
     )
     decode: str = key(
         "pillow",

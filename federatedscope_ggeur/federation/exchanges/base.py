@@ -255,7 +255,7 @@ class Exchange:
         The class that makes a client's answers.
     SETTINGS : subclass of Section
         The settings, which are read by ``demands.of(SETTINGS)``. Those of a plugin's
-        exchange are ``ggeur.<name>.*``.
+        exchange are ``ggeur.<name>.*``, so their `PREFIX` is ``"<name>."``.
     REVEALS : str
         What the answers tell about a client's rows, in a few words. The privacy line of
         a run shows this text. Secure sums refuse a plugin's exchange that has none.
@@ -291,8 +291,9 @@ class Exchange:
     @classmethod
     def agreed(cls, run: Demands) -> Mapping[str, object]:
         """Further settings that must be equal on all sides if this exchange is due."""
-        keys = cls.SETTINGS.by_field() if is_of_plugin(cls) else {}
-        own = run.of(cls.SETTINGS)
+        if not is_of_plugin(cls.SETTINGS):
+            return {}
+        own, keys = run.of(cls.SETTINGS), cls.SETTINGS.by_field()
         return {key.field: getattr(own, name) for name, key in keys.items()}
 
     @classmethod
@@ -440,7 +441,7 @@ class Exchange:
 
 
 #: All exchanges, in the order in which they are asked.
-EXCHANGES: Registry[type[Exchange]] = Registry("exchange", "plugins")
+EXCHANGES: Registry[type[Exchange]] = Registry("exchange", "plugins", has_sections=True)
 #: The values of `RequestKind.deadline`.
 DEADLINES = ("round0", "train", "evaluate")
 
@@ -465,9 +466,12 @@ def register_exchange(
 
     def register(part: type[Exchange]) -> type[Exchange]:
         check_class(f"the exchange '{name}'", part, Exchange)
-        check_class(f"SETTINGS of the exchange '{name}'", part.SETTINGS, Section)
-        if is_of_plugin(part.SETTINGS):
-            part.SETTINGS.PREFIX = f"{name}."
+        own = part.SETTINGS
+        check_class(f"SETTINGS of the exchange '{name}'", own, Section)
+        if is_of_plugin(own) and f"{name}." != own.PREFIX:
+            raise TypeError(
+                f"SETTINGS of the exchange '{name}' must have PREFIX = '{name}.'"
+            )
         others = (EXCHANGES[other] for other in EXCHANGES if other != name)
         taken = {t for other in others for kind in other.KINDS for t in _texts_of(kind)}
         for kind in part.KINDS:

@@ -44,7 +44,7 @@ class Form:
         The name in the message; by default that of the field.
     when : callable (MessageSchema) -> bool, optional
         Whether the field travels in runs with this schema. In others it has its
-        default.
+        default, and is None where it is written.
     optional : bool
         Whether a value that equals the default is left out.
     problem : callable, optional
@@ -79,8 +79,9 @@ class Form:
 
     def is_left_out(self, value: Any) -> bool:
         """Whether `value` does not travel."""
-        default = self.default
-        return value is default or (default is not None and value == default)
+        if self.when is not None:
+            return value is None
+        return value is self.default or value == self.default
 
     def is_awaited(self, message: Message, schema: Any) -> bool:
         """Whether the field must be in the message."""
@@ -110,8 +111,9 @@ def _fields(content: Content, name: str, value: Fields) -> None:
 def own(take: Callable, put: Callable = _tensor, **options: Any) -> Any:
     """A field with a form of its own, by default a tensor; see `Form`.
 
-    All the functions below also take the options of `Form`, and the `default` or the
-    `default_factory` of the field.
+    The functions below also take the options of `Form`, and the `default` or the
+    `default_factory` of the field. A tensor cannot be `optional`, since it cannot be
+    compared with its default; with `when` its default is None.
     """
     given = {k: options.pop(k) for k in ("default", "default_factory") if k in options}
     return dataclasses.field(metadata={"form": Form(take, put, **options)}, **given)
@@ -273,11 +275,15 @@ class Fields:
 
     def __init_subclass__(cls):
         dataclasses.dataclass(frozen=True)(cls)
-        cls._forms = tuple(
-            one.metadata["form"].bind(one)
-            for one in dataclasses.fields(cls)  # type: ignore[arg-type]
-            if "form" in one.metadata
-        )
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        lacking = [one.name for one in fields if "form" not in one.metadata]
+        if lacking and cls.write is Fields.write:
+            raise TypeError(
+                f"{cls.__name__}.{lacking[0]} does not say how it travels; give it a "
+                "value such as wire.integer()"
+            )
+        forms = (one for one in fields if "form" in one.metadata)
+        cls._forms = tuple(one.metadata["form"].bind(one) for one in forms)
 
     def write(self) -> Content:
         """What travels: plain values by name, and tensors by name."""

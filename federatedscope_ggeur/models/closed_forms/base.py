@@ -23,6 +23,7 @@ from federatedscope_ggeur.errors import (
 )
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.settings import (
+    NOT_SET,
     Key,
     Objection,
     Objections,
@@ -436,14 +437,11 @@ class ClosedForm:
             form = settings.pop(other, None) or CLOSED_FORMS[other]()
             setattr(self, other, form)
         for key in self.SETTINGS:
-            value = key.in_config
-            if settings.get(key.name) is not None:
-                value = settings[key.name]
-            settings.pop(key.name, None)
-            problem = key.rule(value)
+            value = settings.pop(key.name, key.default)
+            problem = key.rule(NOT_SET if value is None else value)
             if problem:
                 raise ConfigError(f"ggeur.{self.name}.{key.name}: {problem}")
-            setattr(self, key.name, key.read(value))
+            setattr(self, key.name, None if value is None else key.read(value))
         if settings:
             raise TypeError(
                 f"the closed form {self.name} has no setting {', '.join(settings)}"

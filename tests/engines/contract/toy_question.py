@@ -19,6 +19,8 @@ from federatedscope_ggeur.settings import Section, key, rule_of
 
 
 class ToySettings(Section):
+    PREFIX = "toy_question."
+
     place: str = key(
         "", "Folder of what is to go wrong.", rule_of("must be a path", Path)
     )

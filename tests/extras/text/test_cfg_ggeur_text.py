@@ -86,7 +86,7 @@ def test_contradictions(quickstart, pairs, problem):
 
 
 def test_a_text_model_that_does_not_fit_is_refused_when_it_registers():
-    """What is checked of a part of a user: tests/settings/test_of_plugins.py."""
+    """What is checked of a part of a user: tests/settings/test_rules.py."""
     own = {
         "__module__": __name__,
         "SETTINGS": (Key("side", 1.0, "A side.", positive),),

@@ -67,11 +67,35 @@ def test_another_dtype_is_refused(payload, name, dtype):
 @pytest.mark.parametrize(("payload", "name"), FIXED)
 def test_another_shape_is_refused(payload, name):
     tensor = VALID[payload][2][name]
-    for spoilt in (tensor[None], tensor.sum(), torch.cat([tensor, tensor])):
+    narrower = [tensor[..., 1:].clone()] * (tensor.ndim > 1)
+    for spoilt in (tensor[None], tensor.sum(), torch.cat([tensor, tensor]), *narrower):
         data = pack(payload, tensors={name: spoilt})
         # A longer list of classes shows as a shorter list of something else.
         expected = {name} | ({"counts", "ranks", "prototypes"} & set(VALID[payload][2]))
         assert refusal(payload, data).field in expected
+
+
+FLOATS = [
+    (payload, name)
+    for payload, name in TENSORS
+    if VALID[payload][2][name].is_floating_point() and VALID[payload][2][name].numel()
+]
+
+
+@pytest.mark.parametrize(("payload", "name"), FLOATS)
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_a_number_that_is_none_is_refused(payload, name, value):
+    spoilt = VALID[payload][2][name].clone()
+    spoilt.flatten()[-1] = value
+    error = refusal(payload, pack(payload, tensors={name: spoilt}))
+    assert error.field == name
+    assert "NaN or infinity" in str(error)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_tensor_that_belongs_to_nothing_is_refused(payload):
+    data = pack(payload, None, {"junk": torch.ones(9)})
+    assert refusal(payload, data).field == "junk"
 
 
 NUMBERS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][1]]
@@ -80,7 +104,10 @@ NUMBERS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][1]
 @pytest.mark.parametrize(("payload", "name"), NUMBERS)
 def test_a_wrong_number_is_refused(payload, name):
     other = 5 if name in ("domain", "encoder", "kind", "stage", "text") else "5"
-    for value in (None, -1, NAN, INF, -INF, True, [1], {"a": 5}, 10**400, other):
+    wrong = [None, -1, NAN, INF, -INF, True, [1], {"a": 5}, 10**400, other]
+    wrong += [1.5] * isinstance(VALID[payload][1][name], int)
+    wrong += [4] * (name == "client")  # another client
+    for value in wrong:
         assert refusal(payload, pack(payload, numbers={name: value})).field == name
 
 

@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation.exchanges import (
     register_exchange,
 )
 from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.settings import Section
 
 pytestmark = pytest.mark.usefixtures("forget_exchange")
 
@@ -117,7 +118,10 @@ def test_what_cannot_be_registered():
     Mine.KINDS = (RequestKind("train", "m", "round0", (), lambda side: None),)
     with pytest.raises(ValueError, match="'train', but another exchange has"):
         register_exchange("mine")(Mine)
-    Mine.KINDS = (KIND,)
+    Mine.KINDS, Mine.SETTINGS = (KIND,), type("Own", (Section,), {})
+    with pytest.raises(TypeError, match=r"'mine' must have PREFIX = 'mine\.'"):
+        register_exchange("mine")(Mine)
+    Mine.SETTINGS = Section
     with pytest.raises(ValueError, match="'training' is already registered"):
         register_exchange("training")(Mine)
 
@@ -135,7 +139,8 @@ WITH_A_SETTING = MODULE.replace(
 ).replace(
     "\n\n\nclass An",
     "\nfrom federatedscope_ggeur.settings import Objection, Section, key, whole\n\n\n"
-    "class Times(Section):\n    times: int = key(1, 'How often.', whole(1))\n\n\n"
+    "class Times(Section):\n    PREFIX = 'classes_held.'\n"
+    "    times: int = key(1, 'How often.', whole(1))\n\n\n"
     "class An",
 )
 

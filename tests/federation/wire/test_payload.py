@@ -126,3 +126,8 @@ def test_a_field_travels_in_runs_that_have_it():
 def test_a_default_may_stay_at_home():
     assert b"heat" not in WHOLE.to_bytes()
     assert b"heat" in replace(WHOLE, heat=2.0).to_bytes()
+
+
+def test_each_field_says_how_it_travels():
+    with pytest.raises(TypeError, match=r"Silent\.n does not say how it travels"):
+        type("Silent", (wire.Fields,), {"n": 3, "__annotations__": {"n": "int"}})

@@ -32,7 +32,7 @@ class StatisticsKeys(Section):
         one_of("class", "summed", "means", "compressed"),
         shared=True,
     )
-    compressed_rank: int = key(
+    compressed_rank: int | None = key(
         170,
         "Compressed statistics: the largest number of directions of the scatter; -1: "
         "as many as compressed.energy needs.",
