@@ -5,6 +5,8 @@ Tests of settings/keys.py, too.
 Parts of plugins that do not fit are refused when they register.
 """
 
+from __future__ import annotations
+
 import math
 import re
 import sys

@@ -1,5 +1,7 @@
 """Each kind of field arrives as it was; what a field does not allow is refused."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
 
