@@ -21,11 +21,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.extras.networks.keys import NETWORKS
 from federatedscope_ggeur.extras.text.keys import TEXT_MODELS
-from federatedscope_ggeur.methods import (
-    AUGMENTATIONS,
-    METHODS,
-    Method,
-)
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
 from federatedscope_ggeur.settings import Registry
 

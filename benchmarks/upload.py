@@ -21,9 +21,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     StatisticsClient,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.keys import StatisticsKeys
-from federatedscope_ggeur.federation.exchanges.statistics.upload import (
-    StatisticsUpload,
-)
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.methods import build_method

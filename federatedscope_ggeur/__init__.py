@@ -69,9 +69,7 @@ if TYPE_CHECKING:
     from federatedscope_ggeur.federation.exchanges import register_exchange
     from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape, augment
     from federatedscope_ggeur.methods import register_augmentation, register_method
-    from federatedscope_ggeur.models import (
-        register_closed_form,
-    )
+    from federatedscope_ggeur.models import register_closed_form
     from federatedscope_ggeur.predictor import Predictor
     from federatedscope_ggeur.reporting import Results
 

@@ -9,9 +9,7 @@ from federatedscope_ggeur.data import is_image_type, named_transform
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.augmentation.keys import (
-    AugmentationKeys,
-)
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import AugmentationKeys
 from federatedscope_ggeur.federation.exchanges.base import allowed_exchanges
 from federatedscope_ggeur.federation.exchanges.calibration import CalibrationKeys
 from federatedscope_ggeur.federation.exchanges.closed_form.keys import ClosedFormKeys
@@ -59,7 +57,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         leaves_out=leaves_out,
         is_cooled=head.temperature == "leave_one_out" and not totals,
         tells_confidence=head.confidences,
-        keeps_best=keeps_best(cfg.ggeur),
+        keeps_best=head.keeps_best,
         personal=PersonalKeys.of(chosen).head != "none",
         calibrates=CalibrationKeys.of(chosen).calibrate != "none",
         distributed=_is_distributed(cfg),
@@ -135,15 +133,8 @@ def closed_form_of(
     form.compressed = read(ggeur, StatisticsKeys).statistics == "compressed"
     if known is not None:
         form = form.knowing(known)
-    is_left = own.init == "random" or keeps_best(ggeur)
+    is_left = own.init == "random" or own.keeps_best
     return form if is_left else form.as_start()
-
-
-def keeps_best(ggeur) -> bool:
-    """Whether the run leaves the one-shot head, the trained one, or their mean."""
-    own = read(ggeur, ClosedFormKeys)
-    starts = own.closed_form != "none" and own.init == "closed_form"
-    return starts and own.keep != "trained"
 
 
 def _is_open(ggeur) -> bool:

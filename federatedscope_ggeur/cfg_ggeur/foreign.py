@@ -12,7 +12,6 @@ from pathlib import Path
 
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur.keys import read
 from federatedscope_ggeur.data import ENCODERS, EncoderSettings
 from federatedscope_ggeur.downloads import refused
 from federatedscope_ggeur.errors import ConfigError, UntrustedError, shown
@@ -21,7 +20,7 @@ from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
 
-from .keys import all_keys, get_key, removed_key
+from .keys import all_keys, get_key, read, removed_key
 from .load import default_config, set_key
 from .plugins import check_loaded
 from .run_settings import encoder_settings

@@ -41,7 +41,7 @@ from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.settings import not_negative, positive_share, whole
 
 from .check import local_optimizer
-from .demands import closed_form_of, demands_of, keeps_best, other_model_of
+from .demands import closed_form_of, demands_of, other_model_of
 from .fs_keys import SCHEDULER_SECTION, settings_in
 from .keys import DistributedKeys, RunKeys, read
 from .method_settings import agreed_settings, base_method, method_of, options_of
@@ -409,7 +409,7 @@ def scored_settings(cfg, trained: ModelSettings) -> ModelSettings:
     """
     if trained.other is not None:
         trained = replace(trained, other=trained.other.as_left())
-    starts = trained.starts and not keeps_best(cfg.ggeur)
+    starts = trained.starts and not read(cfg.ggeur, ClosedFormKeys).keeps_best
     return replace(trained, starts=starts)
 
 

@@ -7,11 +7,7 @@ from importlib import import_module
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.transform import preparation
-from federatedscope_ggeur.data import (
-    Encoded,
-    embed_data,
-    is_image_type,
-)
+from federatedscope_ggeur.data import Encoded, embed_data, is_image_type
 from federatedscope_ggeur.engines.run import load_data_set, what_to_embed
 from federatedscope_ggeur.printable import get_logger, say
 

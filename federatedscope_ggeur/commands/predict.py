@@ -7,16 +7,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from federatedscope_ggeur.data import (
-    ROW_FILES,
-    Rows,
-)
+from federatedscope_ggeur.data import ROW_FILES, Rows
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.predictor.predictor import (
-    Prediction,
-    Predictor,
-    find_images,
-)
+from federatedscope_ggeur.predictor.predictor import Prediction, Predictor, find_images
 from federatedscope_ggeur.printable import say, say_json
 from federatedscope_ggeur.reporting.tables import csv_text
 

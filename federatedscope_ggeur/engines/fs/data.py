@@ -22,13 +22,7 @@ from federatedscope_ggeur.printable import Lines, get_logger
 from federatedscope_ggeur.settings import flatten
 
 from ..run import load_federated_data
-from ..sites.roles import (
-    ServerData,
-    SiteData,
-    client_number,
-    server_data,
-    site_data,
-)
+from ..sites.roles import ServerData, SiteData, client_number, server_data, site_data
 from ..workers import Described, Shared
 from .config import check, problems
 from .user_errors import follow_fs_logging, setting_problem

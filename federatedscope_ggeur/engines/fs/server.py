@@ -15,11 +15,7 @@ from federatedscope.core.message import Message
 from federatedscope.core.workers import Server as FSServer
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
-from federatedscope_ggeur.cfg_ggeur.keys import (
-    DeadlineKeys,
-    DistributedKeys,
-    read,
-)
+from federatedscope_ggeur.cfg_ggeur.keys import DeadlineKeys, DistributedKeys, read
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates, use_threads
 from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.exchanges.base import all_kinds

@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.keys import (
-    DeadlineKeys,
-    DistributedKeys,
-    read,
-)
+from federatedscope_ggeur.cfg_ggeur.keys import DeadlineKeys, DistributedKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name, use_threads
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders

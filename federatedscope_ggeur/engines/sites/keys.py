@@ -12,11 +12,7 @@ from typing import Any
 
 from federatedscope_ggeur.crypto import digest, words
 from federatedscope_ggeur.errors import ConfigError, refusing, shown
-from federatedscope_ggeur.files import (
-    read_regular,
-    write_atomically,
-    write_once,
-)
+from federatedscope_ggeur.files import read_regular, write_atomically, write_once
 
 #: In a side's folder of keys: its own key, the lines of others, and the words of those
 #: that two people have compared.

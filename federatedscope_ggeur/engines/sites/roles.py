@@ -312,7 +312,7 @@ def site_data(cfg) -> SiteData:
 
 
 def client_number(cfg) -> int:
-    """The number of the client that this process runs, see `role_problems`."""
+    """The number of the client that this process runs, see `identity_problems`."""
     index = cfg.distribute.get("data_idx", -1)
     own = read(cfg.ggeur, DistributedKeys).client_number
     return own if index == -1 and own is not None else index

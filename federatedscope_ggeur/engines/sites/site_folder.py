@@ -19,11 +19,7 @@ import torch
 
 from federatedscope_ggeur import models, reporting
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.keys import (
-    all_keys,
-    get_key,
-    put_key,
-)
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key, put_key
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, use_threads
 from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes, privacy_of
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config

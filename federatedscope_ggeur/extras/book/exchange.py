@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
-from federatedscope_ggeur.errors import (
-    DataError,
-    MessageError,
-    StatisticsError,
-)
+from federatedscope_ggeur.errors import DataError, MessageError, StatisticsError
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,

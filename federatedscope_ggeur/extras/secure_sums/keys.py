@@ -16,11 +16,7 @@ from federatedscope_ggeur.federation.exchanges.base import RunFacts, plugin_exch
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import Privacy
-from federatedscope_ggeur.settings import (
-    Objection,
-    Objections,
-    Problem,
-)
+from federatedscope_ggeur.settings import Objection, Objections, Problem
 
 from .limits import SERVER
 from .manifest import SumKeys

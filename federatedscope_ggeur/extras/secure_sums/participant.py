@@ -10,12 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.crypto import (
-    digest,
-    new_secret,
-    public_key,
-    shared_secret,
-)
+from federatedscope_ggeur.crypto import digest, new_secret, public_key, shared_secret
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.kept_file import RowDigests, row_digests
 from federatedscope_ggeur.printable import get_logger

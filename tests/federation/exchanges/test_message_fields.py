@@ -4,15 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from spoilt_messages import (
-    DIM,
-    PARAMS,
-    PAYLOADS,
-    SCHEMA,
-    VALID,
-    pack,
-    refusal,
-)
+from spoilt_messages import DIM, PARAMS, PAYLOADS, SCHEMA, VALID, pack, refusal
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Score
@@ -30,9 +22,7 @@ from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast, Tota
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
-from federatedscope_ggeur.federation.exchanges.training.messages import (
-    ClientUpdate,
-)
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.methods import FedAvg, TensorSpec

@@ -12,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save as save_arrays
 from safetensors.torch import save
-from spoilt_messages import (
-    PAYLOADS,
-    SCHEMA,
-    VALID,
-    pack,
-    raw,
-    refusal,
-    with_tensor,
-)
+from spoilt_messages import PAYLOADS, SCHEMA, VALID, pack, raw, refusal, with_tensor
 
 from federatedscope_ggeur.cfg_ggeur.keys import extra_keys
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
@@ -163,3 +155,16 @@ def test_a_flipped_byte_never_leads_to_another_error(payload):
         spoilt[position] ^= 0xFF
         with contextlib.suppress(MessageError):
             payload.from_bytes(bytes(spoilt), SCHEMA, "client 3")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_may_be_as_large_as_the_limit_and_no_larger(sign):
+    data = wire.pack("kind", {}, {"x": torch.tensor([0.0, 8.0 * sign])})
+    message = wire.unpack(data, "kind", "client 3")
+    found = message.tensor("x", torch.float32, (2,), within=(-8.0, 8.0))
+    assert found[1] == 8 * sign
+    with pytest.raises(
+        MessageError, match=f"must lie in -7..7, got {8 * sign}$"
+    ) as error:
+        message.tensor("x", torch.float32, (2,), within=(-7.0, 7.0))
+    assert error.value.field == "x"

@@ -192,7 +192,7 @@ FINALISTS = 6
 
 
 def _number_problem(found: Tensor) -> str:
-    """Refuse no candidate, and more than `FINALISTS`."""
+    """What is wrong with the number of candidates; "" if nothing is."""
     if 0 < len(found) <= FINALISTS:
         return ""
     return f"expected 1 to {FINALISTS} candidates, got {len(found)}"

@@ -53,6 +53,12 @@ class ClosedFormKeys(Section):
         shared=True,
     )
 
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the run leaves the one-shot head, the trained one, or their mean."""
+        starts = self.closed_form != "none" and self.init == "closed_form"
+        return starts and self.keep != "trained"
+
 
 def objections(run: Demands) -> Objections:
     """The settings that exclude a one-shot head, and those that require one."""

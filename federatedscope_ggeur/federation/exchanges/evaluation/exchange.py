@@ -41,13 +41,7 @@ from ..closed_form.choice import LogLosses, LossQuery
 from ..training.exchange import TrainingExchange, head_broadcast, own_broadcast
 from ..training.messages import Broadcast
 from ..training.screening import remedy
-from .scores import (
-    Score,
-    ScoreReport,
-    average_metrics,
-    evaluate,
-    score_of,
-)
+from .scores import Score, ScoreReport, average_metrics, evaluate, score_of
 
 
 class EvaluationKeys(Section):

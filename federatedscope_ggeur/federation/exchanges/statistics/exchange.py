@@ -36,11 +36,7 @@ from ..base import (
     require_known,
 )
 from . import keys
-from .upload import (
-    StatisticsUpload,
-    apply_min_count,
-    coarse_means,
-)
+from .upload import StatisticsUpload, apply_min_count, coarse_means
 
 #: The largest usual ratio of a mean or a standard deviation to the others' rows.
 LENGTH = 5.0
