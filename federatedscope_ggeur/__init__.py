@@ -31,6 +31,7 @@ __all__ = [
     "register_method",
     "register_reader",
     "register_splitter",
+    "register_step",
     "run",
 ]
 
@@ -52,6 +53,7 @@ _HOMES = {
     "register_method": "methods",
     "register_reader": "data",
     "register_splitter": "data",
+    "register_step": "federation.steps",
     "run": "engines.run",
 }
 
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from federatedscope_ggeur.engines.run import run
     from federatedscope_ggeur.estimator import FederatedClassifier
     from federatedscope_ggeur.federation.exchanges import register_exchange
+    from federatedscope_ggeur.federation.steps import register_step
     from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape, augment
     from federatedscope_ggeur.methods import register_augmentation, register_method
     from federatedscope_ggeur.models import register_closed_form

@@ -1,5 +1,6 @@
 """Client and server roles that talk through bytes, as every engine has them do."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import torch
@@ -32,6 +33,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
+from federatedscope_ggeur.federation.exchanges.statistics import Threshold
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     STATISTICS,
     StatisticsClient,
@@ -45,6 +47,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     train_broadcast,
 )
 from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import ModelSettings
@@ -144,7 +147,9 @@ class Federation:
             seed,
             space=space,
             counted_prototypes=bool(facts and facts.get("only_totals")),
-            **({} if statistics is None else {"statistics": statistics}),
+            statistics=replace(
+                statistics or StatisticsForm(), steps=(Threshold(min_samples),)
+            ),
         )
         demands = Demands(
             rounds=rounds,

@@ -9,8 +9,8 @@ from federatedscope_ggeur.data import is_image_type, named_transform
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges import EXCHANGES
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import AugmentationKeys
-from federatedscope_ggeur.federation.exchanges.base import allowed_exchanges
 from federatedscope_ggeur.federation.exchanges.calibration import CalibrationKeys
 from federatedscope_ggeur.federation.exchanges.closed_form.keys import ClosedFormKeys
 from federatedscope_ggeur.federation.exchanges.personal import PersonalKeys
@@ -41,7 +41,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     # Another model takes rows as they are: ggeur.space stays at its default.
     has_space = trains and not models.chosen_other(chosen)
     plugins = RunKeys.of(chosen).plugins
-    allowed = allowed_exchanges(plugins)
+    allowed = EXCHANGES.allowed(plugins)
     stated = {k: v for part in allowed for k, v in part.states(chosen).items()}
     totals = stated.get("brings_totals", False)
     leaves_out = form is not None and form.asks and form.leaves_out() and not totals

@@ -21,6 +21,7 @@ from federatedscope_ggeur.errors import ConfigError, name_settings
 from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
 from federatedscope_ggeur.federation.screening import SCREENS
+from federatedscope_ggeur.federation.steps import STEPS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import (
@@ -330,7 +331,7 @@ def removed_key(dotted: str) -> str:
 
 
 def _of_parts(taken: set[str]) -> Iterator[Key]:
-    for registry in (*REGISTRIES, EXCHANGES):
+    for registry in (*REGISTRIES, EXCHANGES, STEPS):
         for name, part in registry.present().items():
             if registry.is_expected(name):  # the manifest has its keys
                 continue

@@ -35,6 +35,7 @@ from .registry import (
     check_class,
     check_function,
     check_returned,
+    check_section,
     import_modules,
     is_of_plugin,
     kind_of,

@@ -6,7 +6,7 @@ Parts of a user's plugin are recognised, and checked to fit.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from federatedscope_ggeur.errors import ConfigError, PluginError, did_you_mean
 
 from .keys import Key, Rule, one_of
+from .section import Section
 
 Part = TypeVar("Part")
 
@@ -129,6 +130,18 @@ class Registry(Mapping[str, Part]):
             problem += did_you_mean(name, names)
             raise ConfigError(f"{self.field}: {self.removed(name) or problem}")
         return self[name]
+
+    def allowed(self, plugins: Collection[str]) -> list[Part]:
+        """The package's own parts, and those of modules that a run's `plugins` name.
+
+        A part is named by its module, or by a package that holds the module.
+        """
+        return [
+            part
+            for part in self.values()
+            if not is_of_plugin(part)
+            or any(f"{part.__module__}.".startswith(f"{name}.") for name in plugins)
+        ]
 
     @property
     def rule(self) -> Rule:
@@ -252,6 +265,19 @@ def check_class(
     for name in own:
         if hasattr(base, name):
             _check_arguments(part, base, name)
+
+
+def check_section(what: str, name: str, own: object) -> None:
+    """Check the settings of the part `what`, which is called `name`.
+
+    Raises
+    ------
+    TypeError
+        They are no `Section`, or a plugin's with another prefix than ``"<name>."``.
+    """
+    check_class(f"SETTINGS of {what}", own, Section)
+    if is_of_plugin(own) and f"{name}." != own.PREFIX:  # type: ignore[attr-defined]
+        raise TypeError(f"SETTINGS of {what} must have PREFIX = '{name}.'")
 
 
 def check_function(

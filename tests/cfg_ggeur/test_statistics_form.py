@@ -7,8 +7,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.exchanges.base import answered_kinds
 from federatedscope_ggeur.federation.exchanges.space import TOTALS, SpaceClient
-from federatedscope_ggeur.federation.exchanges.statistics import exchange
-from federatedscope_ggeur.federation.wire.schema import StatisticsForm
+from federatedscope_ggeur.federation.exchanges.statistics import Compress, exchange
 from federatedscope_ggeur.geometry import Compression
 
 NCM = ["ggeur.closed_form", "ncm"]
@@ -17,7 +16,7 @@ START = ["ggeur.init", "closed_form"]
 SUMMED = ["ggeur.statistics", "summed"]
 COMPRESSED = ["ggeur.statistics", "compressed"]
 POOLED = ["ggeur.geometry", "pooled"]
-DEFAULT = Compression(170, 0.95, "int8")
+PACKED = Compress(Compression(170, 0.95, "int8"))
 
 
 def task_of(config, *settings):
@@ -27,33 +26,34 @@ def task_of(config, *settings):
 @pytest.mark.parametrize(
     ("settings", "form"),
     [
-        ([], StatisticsForm("class")),
-        (LDA, StatisticsForm("class", exact=True)),
-        ([*LDA, *SUMMED], StatisticsForm("pooled", exact=True)),
-        (NCM, StatisticsForm("means", exact=True)),
-        ([*NCM, *SUMMED], StatisticsForm("means", exact=True)),
-        ([*NCM, "ggeur.statistics", "means"], StatisticsForm("means", exact=True)),
+        ([], ("class", False, None)),
+        (LDA, ("class", True, None)),
+        ([*LDA, *SUMMED], ("pooled", True, None)),
+        (NCM, ("means", True, None)),
+        ([*NCM, *SUMMED], ("means", True, None)),
+        ([*NCM, "ggeur.statistics", "means"], ("means", True, None)),
         # What is trained afterwards may come to need the scatters.
-        ([*NCM, *START, "ggeur.steps", []], StatisticsForm("class", exact=True)),
-        ([*NCM, *START], StatisticsForm("class", exact=True)),
-        ([*NCM, *START, *POOLED, *SUMMED], StatisticsForm("pooled", exact=True)),
-        (POOLED, StatisticsForm("class")),
-        ([*POOLED, *SUMMED], StatisticsForm("pooled")),
-        ([*POOLED, *COMPRESSED], StatisticsForm("pooled", compression=DEFAULT)),
-        ([*LDA, *COMPRESSED], StatisticsForm("pooled", True, DEFAULT)),
-        ([*NCM, *COMPRESSED], StatisticsForm("means", True, DEFAULT)),
+        ([*NCM, *START, "ggeur.steps", []], ("class", True, None)),
+        ([*NCM, *START], ("class", True, None)),
+        ([*NCM, *START, *POOLED, *SUMMED], ("pooled", True, None)),
+        (POOLED, ("class", False, None)),
+        ([*POOLED, *SUMMED], ("pooled", False, None)),
+        ([*POOLED, *COMPRESSED], ("pooled", False, PACKED)),
+        ([*LDA, *COMPRESSED], ("pooled", True, PACKED)),
+        ([*NCM, *COMPRESSED], ("means", True, PACKED)),
     ],
     ids=str,
 )
 def test_what_nothing_needs_does_not_travel(config, settings, form):
-    assert task_of(config, *settings).statistics == form
+    held = task_of(config, *settings).statistics
+    assert (held.content, held.exact, held.packing) == form
 
 
 def test_compression_is_as_its_keys_say(config):
     keys = ["ggeur.compressed.rank", -1, "ggeur.compressed.energy", 0.5]
     keys += ["ggeur.compressed.dtype", "float16"]
-    held = task_of(config, *LDA, *COMPRESSED, *keys).statistics.compression
-    assert held == Compression(None, 0.5, "float16")
+    packing = task_of(config, *LDA, *COMPRESSED, *keys).statistics.packing
+    assert packing.how == Compression(None, 0.5, "float16")
 
 
 def test_geometry_is_by_class_unless_pooled(config):

@@ -38,6 +38,7 @@ from federatedscope_ggeur.settings import (
     Registry,
     Section,
     check_class,
+    check_section,
     flatten,
     is_of_plugin,
 )
@@ -466,12 +467,7 @@ def register_exchange(
 
     def register(part: type[Exchange]) -> type[Exchange]:
         check_class(f"the exchange '{name}'", part, Exchange)
-        own = part.SETTINGS
-        check_class(f"SETTINGS of the exchange '{name}'", own, Section)
-        if is_of_plugin(own) and f"{name}." != own.PREFIX:
-            raise TypeError(
-                f"SETTINGS of the exchange '{name}' must have PREFIX = '{name}.'"
-            )
+        check_section(f"the exchange '{name}'", name, part.SETTINGS)
         others = (EXCHANGES[other] for other in EXCHANGES if other != name)
         taken = {t for other in others for kind in other.KINDS for t in _texts_of(kind)}
         for kind in part.KINDS:
@@ -526,7 +522,7 @@ def rename_run(config: Mapping, folder: Path, to: Path) -> None:
         An exchange of the run forbids it.
     """
     load_extras(dict(flatten(config["ggeur"])))
-    allowed = allowed_exchanges(config["ggeur"].get("plugins", ()))
+    allowed = EXCHANGES.allowed(config["ggeur"].get("plugins", ()))
     if not any(part.renaming(config, folder, to) for part in allowed):
         os.rename(folder, to)
 
@@ -538,28 +534,15 @@ def own_exchanges() -> list[type[Exchange]]:
 
 def plugin_exchanges(demands: Demands) -> list[type[Exchange]]:
     """The plugin exchanges of a run."""
-    allowed = allowed_exchanges(demands.plugins)
+    allowed = EXCHANGES.allowed(demands.plugins)
     return [part for part in allowed if is_of_plugin(part) and part.is_due(demands)]
-
-
-def allowed_exchanges(plugins: Collection[str]) -> list[type[Exchange]]:
-    """The package's own exchanges, and those of modules that the run's plugins name.
-
-    An exchange is named by its module, or by a package that holds the module.
-    """
-    return [
-        part
-        for part in EXCHANGES.values()
-        if not is_of_plugin(part)
-        or any(f"{part.__module__}.".startswith(f"{name}.") for name in plugins)
-    ]
 
 
 def answered_kinds(demands: Demands) -> Mapping[RequestKind, type[Exchange]]:
     """The requests that a client with these demands answers, each with its exchange."""
     return {
         kind: part
-        for part in allowed_exchanges(demands.plugins)
+        for part in EXCHANGES.allowed(demands.plugins)
         for kind in part.answered(demands)
     }
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.geometry import LARGEST_EMBEDDING, Compression, Statistics
+from federatedscope_ggeur.geometry import LARGEST_EMBEDDING, Statistics
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.methods.contexts import Specs
 from federatedscope_ggeur.models import NEEDS, Model, num_parameters
 
 from .. import wire
+from ..steps import Packing, Step
 
 
 @dataclass(frozen=True)
@@ -32,31 +34,51 @@ class StatisticsForm:
         over classes, or none. `NEEDS` of closed forms has the same words.
     exact : bool
         Whether scatters travel in float64, not float32, so that they can be inverted.
-    compression : Compression, optional
-        How means and the pooled scatter are compressed. It cannot go with "class". With
-        compression `exact` has no effect.
     weighted : bool
         Whether rows have weights, and their sums travel beside the counts.
+    steps : tuple of Step
+        What the client does to its statistics before they leave, in this order. The
+        server takes its sides of the steps in the opposite order.
     """
 
     content: str = "class"
     exact: bool = False
-    compression: Compression | None = None
     weighted: bool = False
+    steps: tuple[Step, ...] = ()
 
     def __post_init__(self):
         if self.content not in NEEDS:
             raise ValueError(f"content must be one of {NEEDS}, got {self.content!r}")
-        if self.compression is not None and self.content == "class":
+        summing = [step.name for step in self.steps if not step.BY_CLASS]
+        if summing and self.content == "class":
             raise ValueError(
-                "compression needs the content 'pooled' or 'means'; the scatters of "
-                "single classes cannot be compressed"
+                f"the step {summing[0]} needs the content 'pooled' or 'means'; it "
+                "leaves no scatters of single classes"
             )
+
+    @property
+    def packing(self) -> Packing | None:
+        """The last step if it makes a message of its own; None otherwise."""
+        last = self.steps[-1] if self.steps else None
+        return last if isinstance(last, Packing) else None
 
     @property
     def by_class(self) -> StatisticsForm:
         """A copy of this form with a whole scatter for each class."""
-        return StatisticsForm("class", self.exact)
+        steps = tuple(step for step in self.steps if step.BY_CLASS)
+        return StatisticsForm("class", self.exact, steps=steps)
+
+    def leave(self, statistics: Statistics) -> Any:
+        """Take the client's sides of the steps: what travels of its statistics."""
+        for step in self.steps:
+            statistics = step.leave(statistics)
+        return statistics
+
+    def arrive(self, travelled: Any) -> Statistics:
+        """Take the server's sides of the steps: the statistics that it merges."""
+        for step in reversed(self.steps):
+            travelled = step.arrive(travelled)
+        return travelled
 
 
 #: The paper's form.

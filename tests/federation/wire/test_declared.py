@@ -22,6 +22,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
     ScoreReport,
 )
 from federatedscope_ggeur.federation.exchanges.space import TOTALS, TotalsUpload
+from federatedscope_ggeur.federation.exchanges.statistics import Compress
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     STATISTICS,
     longest_upload,
@@ -53,7 +54,7 @@ def declared(rows):
 
 def upload(features, labels, content="class") -> StatisticsUpload:
     held = Statistics.from_embeddings(features, labels, CLASSES)
-    return StatisticsUpload.of(3, "art", held, StatisticsForm(content))
+    return StatisticsUpload(3, "art", held.to(content), StatisticsForm(content))
 
 
 def counting(weight):
@@ -154,7 +155,7 @@ def test_the_course_refuses_what_is_beyond_it():
         StatisticsForm("class", exact=True),
         StatisticsForm("pooled", exact=True),
         StatisticsForm("means"),
-        StatisticsForm("pooled", compression=Compression()),
+        StatisticsForm("pooled", steps=(Compress(Compression()),)),
     ],
     ids=str,
 )
@@ -164,7 +165,8 @@ def test_statistics_fit(form, rows, scale):
     x = torch.randn(rows, dim, generator=generator, dtype=torch.float64) * scale
     labels = torch.randint(classes, (rows,), generator=generator)
     held = Statistics.from_embeddings(x.float(), labels, classes)
-    sent = StatisticsUpload.of(1, "d" * 200, held, form).to_bytes()
+    leaving = form.leave(held.to(form.content))
+    sent = StatisticsUpload(1, "d" * 200, leaving, form).to_bytes()
     schema = MessageSchema(classes, dim, 0, form)
     assert len(sent) <= longest_upload(schema)
     # It is a bound of this schema's and not one of any.

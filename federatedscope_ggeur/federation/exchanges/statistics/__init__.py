@@ -1,1 +1,2 @@
 from .exchange import StatisticsExchange
+from .steps import Compress, Float32Means, Needed, Threshold

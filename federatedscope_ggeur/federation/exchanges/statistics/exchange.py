@@ -13,16 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.screening import Findings
 from federatedscope_ggeur.federation.wire import schema as limits
-from federatedscope_ggeur.federation.wire.schema import (
-    Declared,
-    MessageSchema,
-    StatisticsForm,
-)
+from federatedscope_ggeur.federation.wire.schema import Declared, MessageSchema
 from federatedscope_ggeur.geometry import Statistics
 
 from ..base import (
@@ -36,7 +31,7 @@ from ..base import (
     require_known,
 )
 from . import keys
-from .upload import StatisticsUpload, apply_min_count, coarse_means
+from .upload import StatisticsUpload
 
 #: The largest usual ratio of a mean or a standard deviation to the others' rows.
 LENGTH = 5.0
@@ -163,25 +158,17 @@ def _too_long(
 
 
 class StatisticsClient(ClientSide):
-    """Sends statistics of the classes with enough rows."""
+    """Sends statistics, after the client's steps."""
 
     def statistics(self) -> StatisticsUpload:
-        """The client's upload of round 0, without classes below the threshold."""
+        """The client's upload of round 0."""
         client = self.client
         statistics = Statistics.from_embeddings(
             client.features, client.labels, client.task.num_classes, client.weights
         )
-        return upload_of(client, statistics, client.task.statistics)
-
-
-def upload_of(
-    client: Client, statistics: Statistics, form: StatisticsForm
-) -> StatisticsUpload:
-    """The part of `statistics` that `client` may send."""
-    allowed = apply_min_count(statistics, client.settings.min_samples)
-    if client.settings.of(keys.StatisticsKeys).float32_means:
-        allowed = coarse_means(allowed)
-    return StatisticsUpload.of(client.number, client.domain, allowed, form)
+        form = client.task.statistics
+        leaving = form.leave(statistics)
+        return StatisticsUpload(client.number, client.domain, leaving, form)
 
 
 def longest_upload(schema: MessageSchema) -> int:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.steps import steps_of
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
-from federatedscope_ggeur.geometry import Compression
 from federatedscope_ggeur.models import CLOSED_FORMS, NEEDS
 from federatedscope_ggeur.settings import (
     Objection,
     Objections,
     Section,
+    is_of_plugin,
     key,
     one_of,
     positive_share,
@@ -88,25 +89,34 @@ _WHY = {
 }
 
 
-def statistics_form(run: Demands) -> StatisticsForm:
-    """The form in which statistics travel; parts that nothing needs are not sent."""
-    own = run.of(StatisticsKeys)
-    content = _HOLDS[own.statistics]
+def needed_content(run: Demands) -> str:
+    """What travels beside counts and means; parts that nothing needs are not sent."""
+    content = _HOLDS[run.of(StatisticsKeys).statistics]
     # Training may need the scatters. Without it no scatter by class travels.
     if all(need == "means" for _, need in _needs(run)) and (
         content != "class" or not run.trains
     ):
-        content = "means"
+        return "means"
+    return content
+
+
+def statistics_form(run: Demands) -> StatisticsForm:
+    """The form in which statistics travel."""
     # A one-shot head inverts the scatters, so they travel exactly.
     exact = run.closed_form
-    if own.statistics != "compressed":
-        return StatisticsForm(content, exact)
-    how = Compression(own.compressed_rank, own.compressed_energy, own.compressed_dtype)
-    return StatisticsForm(content, exact, how)
+    return StatisticsForm(needed_content(run), exact, steps=steps_of(run))
 
 
 def objections(run: Demands) -> Objections:
-    """The settings that need more statistics than clients send."""
+    """The settings that need more statistics than clients send; steps without use."""
+    own = [step for step in steps_of(run) if is_of_plugin(type(step))]
+    if run.statistics and not run.own_statistics:
+        for step in own:
+            yield (
+                "plugins",
+                f"the step '{step.name}' changes statistics of single clients, but in "
+                "this run no client sends them; remove the plugin",
+            )
     held_in = run.of(StatisticsKeys).statistics
     held = NEEDS.index(_HOLDS[held_in])
     needs = {what: NEEDS.index(need) for what, need in _needs(run)}

@@ -1,14 +1,8 @@
-"""The message that carries a client's class statistics in round 0.
-
-Rows of int8 are Huffman-coded: small numbers are frequent and take few bits.
-
-The min-count threshold: a class with too few rows stays out of statistics.
-"""
+"""The message that carries a client's class statistics in round 0."""
 
 from __future__ import annotations
 
-import math
-import zlib
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,175 +13,43 @@ from federatedscope_ggeur.federation.wire.schema import (
     MessageSchema,
     StatisticsForm,
 )
-from federatedscope_ggeur.geometry import (
-    LARGEST_EMBEDDING,
-    ROW_DTYPES,
-    CompressedStatistics,
-    Compression,
-    RoundedRows,
-    Statistics,
-)
+from federatedscope_ggeur.geometry import LARGEST_EMBEDDING, Statistics
 
-F64 = torch.float64
+F32, F64, I64 = torch.float32, torch.float64, torch.int64
 
 #: The numbers that embeddings and their means may have.
 EMBEDDINGS = -LARGEST_EMBEDDING, LARGEST_EMBEDDING
-#: An upper bound of sums of squares of rows, and so of a scatter's trace or norm.
-_LARGEST_ENERGY = LARGEST_EMBEDDING**2 * wire.LARGEST
-
-
-def pack_compressed(
-    statistics: Statistics, how: Compression
-) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """Compress `statistics` into numbers and tensors, without classes and counts."""
-    held = CompressedStatistics.of(statistics, how)
-    numbers, tensors = {}, _pack_rows("means", held.means)
-    if held.factor is not None:
-        numbers["left_out"] = held.left_out
-        tensors.update(_pack_rows("factor", held.factor))
-    return numbers, tensors
-
-
-def take_compressed(
-    message: wire.Message, counts: Tensor, schema: MessageSchema
-) -> CompressedStatistics:
-    """Read the statistics that `pack_compressed` wrote.
-
-    `counts` [C] are the rows of each class.
-
-    Raises
-    ------
-    MessageError
-        A field has a value that the schema does not allow.
-    """
-    form, dim = schema.statistics, schema.dim
-    assert form.compression is not None
-    classes = int((counts > 0).sum())
-    rows = classes + 1 if classes else 0
-    means = _take_rows(message, "means", form.compression, dim, rows, rows)
-    if (means.rows().abs() > 2 * LARGEST_EMBEDDING).any():
-        raise message.refuse("means", "a mean is larger than embeddings may be")
-    factor, left_out = None, 0.0
-    if form.content != "means":
-        factor, left_out = _take_factor(message, counts, form.compression, dim)
-    return CompressedStatistics(counts, means, factor, left_out)
-
-
-def _take_factor(
-    message: wire.Message, counts: Tensor, how: Compression, dim: int
-) -> tuple[RoundedRows, float]:
-    """Read the factor, and the energy that it leaves out.
-
-    The number of rows of the factor is limited by `counts` and `dim`.
-    """
-    freedom = int((counts - 1).clamp(min=0).sum())
-    most = min(freedom, dim, dim if how.rank is None else how.rank)
-    factor = _take_rows(message, "factor", how, dim, 0, most)
-    if (factor.rows().abs() > LARGEST_EMBEDDING * wire.LARGEST**0.5).any():
-        raise message.refuse("factor", "the scatter is larger than embeddings allow")
-    left_out = message.number("left_out", _LARGEST_ENERGY * dim)
-    if left_out and len(factor.scales) >= min(freedom, dim):
-        problem = (
-            f"must be 0, since {len(factor.scales)} directions are all that there "
-            f"are; got {left_out:g}"
-        )
-        raise message.refuse("left_out", problem)
-    return factor, left_out
-
-
-def _pack_rows(name: str, held: RoundedRows) -> dict[str, Tensor]:
-    numbers = held.numbers
-    if numbers.dtype is torch.int8:
-        numbers = _huffman(numbers)
-    return {name: numbers, f"{name}_scales": held.scales}
-
-
-def _take_rows(
-    message: wire.Message, name: str, how: Compression, dim: int, least: int, most: int
-) -> RoundedRows:
-    """Read rounded rows: `least` to `most` rows in `dim` dimensions."""
-    scales = message.tensor(f"{name}_scales", F64, (None,), (0, math.inf))
-    if not least <= len(scales) <= most:
-        problem = f"expected {least} to {most} rows, got {len(scales)}"
-        raise message.refuse(f"{name}_scales", problem)
-    shape, kind = (len(scales), dim), ROW_DTYPES[how.dtype]
-    if kind is not torch.int8:
-        return RoundedRows(message.tensor(name, kind, shape), scales)
-    packed = message.tensor(name, torch.uint8, (None,))
-    size = shape[0] * shape[1]
-    content = _read_huffman(packed, size)
-    if content is None:
-        problem = f"does not unpack to {size} numbers"
-        raise message.refuse(name, problem)
-    numbers = torch.frombuffer(content, dtype=torch.int8) if size else torch.zeros(0)
-    return RoundedRows(numbers.to(torch.int8).view(shape), scales)
-
-
-def _huffman(numbers: Tensor) -> Tensor:
-    """Pack int8 numbers as bytes [m], uint8: a raw deflate stream without matches.
-
-    Deflate's matches between rows are rare and would cost more than they save.
-    """
-    coder = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
-    data = numbers.contiguous().numpy().tobytes()
-    return torch.frombuffer(
-        bytearray(coder.compress(data) + coder.flush()), dtype=torch.uint8
-    )
-
-
-def _read_huffman(packed: Tensor, size: int) -> bytearray | None:
-    """Unpack `size` bytes packed by `_huffman`; None if that fails.
-
-    No more than `size` bytes are ever unpacked.
-    """
-    reader = zlib.decompressobj(-15)
-    try:
-        content = reader.decompress(packed.numpy().tobytes(), size + 1)
-    except zlib.error:
-        return None
-    whole = len(content) == size and reader.eof and not reader.unused_data
-    return bytearray(content) if whole else None
-
-
-F32, I64 = torch.float32, torch.int64
 
 
 class StatisticsUpload(wire.Payload, kind="statistics"):
-    """Round 0, client to server: class statistics, after the min-count threshold.
+    """Round 0, client to server: class statistics, after the client's steps.
 
     A scatter travels as its thin factor or its upper triangle, whichever is smaller. It
     is float32, or float64 if `form` is exact. Means are float64, since the merge
     multiplies a rounding error by the mean's distance from the origin. If `form` has a
-    compression, the message is that of `compressed_upload`.
+    packing, that says how all but classes and counts travels.
 
     Attributes
     ----------
     client : int
     domain : str
-    statistics : Statistics
-        On arrival, compressed ones have been restored.
+    statistics : Statistics, or what a packing made of it
+        On arrival, the server's sides of the steps have been taken.
     form : StatisticsForm
     """
 
     client: int
     domain: str
-    statistics: Statistics
+    statistics: Any
     form: StatisticsForm = EACH_CLASS
-
-    @classmethod
-    def of(
-        cls, client: int, domain: str, statistics: Statistics, form: StatisticsForm
-    ) -> StatisticsUpload:
-        """Make the upload: the part of class statistics that `form` sends."""
-        return cls(client, domain, statistics.to(form.content), form)
 
     def write(self) -> wire.Content:
         statistics, form = self.statistics, self.form
-        index = torch.tensor(statistics.classes, dtype=I64)
+        index = torch.nonzero(statistics.counts).flatten()
         numbers = {"client": self.client, "domain": self.domain}
         tensors = {"classes": index, "counts": statistics.counts[index]}
-        if form.compression is not None:
-            more, few = pack_compressed(statistics, form.compression)
+        if form.packing is not None:
+            more, few = form.packing.write(statistics)
             numbers, tensors = {**numbers, **more}, {**tensors, **few}
         else:
             tensors["means"] = statistics.means[index]
@@ -204,11 +66,8 @@ class StatisticsUpload(wire.Payload, kind="statistics"):
         counts = message.tensor("counts", I64, (len(labels),), (1, wire.LARGEST))
         held = torch.zeros(num_classes, dtype=I64)
         held[labels] = counts
-        statistics: Statistics
-        if form.compression is not None:
-            statistics = take_compressed(message, held, schema).restore()
-        else:
-            statistics = _take_whole(message, held, schema)
+        read = _take_whole if form.packing is None else form.packing.read
+        statistics = form.arrive(read(message, held, schema))
         client, domain = message.client(), message.text("domain")
         return cls(client, domain, statistics, form)
 
@@ -348,29 +207,3 @@ def _is_positive_semidefinite(sigma: Tensor, rounding: float) -> bool:
     eps = rounding * diagonal.max().clamp(min=0)
     shifted = sigma + eps * torch.eye(len(sigma), dtype=sigma.dtype)
     return bool(torch.linalg.cholesky_ex(shifted).info == 0)
-
-
-def apply_min_count(statistics: Statistics, min_samples: int) -> Statistics:
-    """Leave out the classes with fewer than `min_samples` samples.
-
-    Such a class leaves no trace in the statistics, not even its count. So the mean of a
-    single row, which is the row itself, is never sent (if `min_samples` is at least 2).
-
-    The threshold does not limit what the statistics of other classes reveal; see
-    docs/privacy.md. Up to 4 rows of a class can be reconstructed from its mean and
-    covariance. If rows are non-negative, as after a ReLU, all of 5 rows and many of 20
-    can be reconstructed. One upload shows without error whether a known row belongs to
-    a class. Clients also train on withheld rows, so updates of a client's head depend
-    on these rows, and the client's aggregation weight counts them.
-    """
-    kept = [c for c in statistics.classes if statistics.counts[c] >= min_samples]
-    return statistics.restrict(kept)
-
-
-def coarse_means(statistics: Statistics) -> Statistics:
-    """Round the means of statistics to float32.
-
-    Then the difference of two means, with and without a row, reveals this row only to
-    1e-7 of its length.
-    """
-    return statistics.with_means(statistics.means.float().double())

@@ -293,7 +293,7 @@ def test_components_are_kept_only_where_something_is_chosen(compares):
     form = StatisticsForm("class", exact=True)
     for number, domain in enumerate("aba", 1):
         held = Statistics.from_embeddings(*make_rows(30, number), CLASSES)
-        solver.add(StatisticsUpload.of(number, domain, held, form))
+        solver.add(StatisticsUpload(number, domain, held, form))
     held = solver.components()
     assert held.counts.sum() == 90 if compares else held is None
 

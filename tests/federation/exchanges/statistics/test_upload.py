@@ -16,14 +16,21 @@ from hypothesis import strategies as st
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges.space import rows_for_totals
+from federatedscope_ggeur.federation.exchanges.statistics import Compress, Threshold
 from federatedscope_ggeur.federation.exchanges.statistics.upload import (
     StatisticsUpload,
-    apply_min_count,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import CompressedStatistics, Compression, Statistics
+from federatedscope_ggeur.geometry import Compression, Statistics
 
 CLASSES, DIM = 5, 12
+WHOLE_SCATTER = Compression()
+
+
+def packed(content, how=WHOLE_SCATTER):
+    return StatisticsForm(content, steps=(Compress(how),))
+
+
 PLAIN = StatisticsForm()
 EXACT = StatisticsForm(exact=True)
 SUMMED = StatisticsForm("pooled")
@@ -31,7 +38,7 @@ BOTH = StatisticsForm("pooled", exact=True)
 WHOLE = [PLAIN, EXACT, SUMMED, BOTH]
 MEANS = [StatisticsForm("means"), StatisticsForm("means", exact=True)]
 PACKED = [
-    StatisticsForm(content, compression=Compression(4, dtype=dtype))
+    packed(content, Compression(4, dtype=dtype))
     for content in ("pooled", "means")
     for dtype in ("float32", "float16", "int8")
 ]
@@ -49,7 +56,7 @@ def statistics(sizes, scale=1.0, dim=DIM):
 
 
 def upload(held, form):
-    return StatisticsUpload.of(3, "art", held, form)
+    return StatisticsUpload(3, "art", form.leave(held.to(form.content)), form)
 
 
 def arrive(data, form, number=3):
@@ -109,7 +116,7 @@ def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
 def test_what_arrives_is_what_was_restored_to_the_bit(sizes, form, scale):
     before = upload(statistics(sizes, scale), form)
     after = arrive(before.to_bytes(), form)
-    wanted = CompressedStatistics.of(before.statistics, form.compression).restore()
+    wanted = before.statistics.restore()
     assert type(after.statistics) is type(wanted)
     assert torch.equal(after.statistics.counts, wanted.counts)
     assert torch.equal(after.statistics.means, wanted.means)
@@ -133,7 +140,7 @@ def test_the_less_is_sent_the_fewer_bytes(forms):
 
 def test_a_class_by_itself_cannot_be_compressed():
     with pytest.raises(ValueError, match="pooled"):
-        StatisticsForm("class", compression=Compression())
+        packed("class")
     with pytest.raises(ValueError, match="content"):
         StatisticsForm("summed")
 
@@ -159,7 +166,7 @@ def test_numbers_that_are_none_are_refused(form):
     for name in {"means_scales", "factor_scales"} & opened(form)._tensors.keys():
         for value in (float("nan"), float("inf"), -1.0):
             assert refused(form, filled(name, value)).field == name
-    if form.compression.dtype != "int8":
+    if form.packing.how.dtype != "int8":
         assert refused(form, filled("means", float("nan"))).field == "means"
     if form.content != "means":
         for value in (None, -1.0, "1", True):  # JSON has no infinity
@@ -204,7 +211,7 @@ def test_what_no_embeddings_have_is_refused(form):
 
 def test_energy_left_out_of_nothing_is_refused():
     """Where all directions are there, or one sample a class leaves none."""
-    wide = StatisticsForm("pooled", compression=Compression())
+    wide = packed("pooled")
     assert refused(wide, left_out=1.0).field == "left_out"
     error = refused(INT8, sizes=(1, 1, 0, 0, 0), left_out=1.0)
     assert error.field == "left_out"
@@ -293,7 +300,7 @@ def test_bytes_are_those_of_a_client_without_the_withheld_classes(least):
     held = (counts >= least)[labels]
     whole = Statistics.from_embeddings(features, labels, 4)
     without = Statistics.from_embeddings(features[held], labels[held], 4)
-    sent = StatisticsUpload(1, "art", apply_min_count(whole, least))
+    sent = StatisticsUpload(1, "art", Threshold(least).leave(whole))
     assert sent.to_bytes() == StatisticsUpload(1, "art", without).to_bytes()
 
 

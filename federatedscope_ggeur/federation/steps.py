@@ -1,0 +1,122 @@
+"""Steps: what a client does to its class statistics before they leave.
+
+Each step has a client's side and a server's side. The package's own steps stand in
+`exchanges.statistics.steps`; a plugin's are taken after the threshold, while there is a
+scatter for each class.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from federatedscope_ggeur.geometry import Statistics
+from federatedscope_ggeur.settings import (
+    Registry,
+    Section,
+    check_class,
+    check_section,
+    is_of_plugin,
+)
+
+from .demands import Demands
+
+if TYPE_CHECKING:
+    from .wire import Content, Message
+    from .wire.schema import MessageSchema
+
+
+class Step(ABC):
+    """One thing that clients do to their class statistics before these leave.
+
+    Attributes
+    ----------
+    SETTINGS : type of Section
+        The settings of the step; `of` reads them by ``run.of(<section>)``.
+    BY_CLASS : bool
+        Whether the step leaves scatters of single classes. A step that does not is left
+        out where these are needed, as for CCVR.
+    TAKES_WEIGHTS : bool
+        Whether the step can be taken if rows have weights.
+    """
+
+    SETTINGS: ClassVar[type[Section]] = Section
+    BY_CLASS: ClassVar[bool] = True
+    TAKES_WEIGHTS: ClassVar[bool] = True
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def of(cls, run: Demands) -> Step | None:
+        """The step of a run with these facts; None if the run does without it."""
+
+    @abstractmethod
+    def leave(self, statistics: Statistics) -> Any:
+        """Client: what becomes of its statistics."""
+
+    def arrive(self, statistics: Any) -> Statistics:
+        """Server: what it makes of what `leave` returned; by default, the same."""
+        return statistics
+
+
+class Packing(Step):
+    """The last step: statistics become something that has a message of its own.
+
+    What `leave` returns has the counts of the classes as ``counts`` [C].
+    """
+
+    BY_CLASS = False
+    TAKES_WEIGHTS = False
+
+    @abstractmethod
+    def write(self, packed: Any) -> Content:
+        """What travels of `packed`, beside classes and counts."""
+
+    @abstractmethod
+    def read(self, message: Message, counts: Tensor, schema: MessageSchema) -> Any:
+        """Read and check what `write` wrote; `counts` [C] are the rows of each class.
+
+        Raises
+        ------
+        MessageError
+            A field has a value that the schema does not allow.
+        """
+
+
+#: All steps, in the order in which a client takes them.
+STEPS: Registry[type[Step]] = Registry("step", "plugins", has_sections=True)
+#: The step before which those of plugins are taken.
+_NEEDED = "needed"
+
+
+def register_step(name: str) -> Callable[[type[Step]], type[Step]]:
+    """A decorator that registers a subclass of `Step` under `name`.
+
+    A plugin's step is taken only in runs whose ``ggeur.plugins`` name its module.
+    Clients and server take their sides each by their own settings, so settings that the
+    server's side needs should be `shared`.
+
+    Raises
+    ------
+    TypeError
+        The class is not a `Step`, or its settings are not a `Section` with the prefix
+        ``"<name>."``.
+    ValueError
+        The name is taken.
+    """
+
+    def register(part: type[Step]) -> type[Step]:
+        check_class(f"the step '{name}'", part, Step)
+        check_section(f"the step '{name}'", name, part.SETTINGS)
+        return STEPS.add(name, part, _NEEDED if is_of_plugin(part) else "")
+
+    return register
+
+
+def steps_of(run: Demands) -> tuple[Step, ...]:
+    """The steps of a run, in the order in which a client takes them."""
+    allowed = (part.of(run) for part in STEPS.allowed(run.plugins))
+    return tuple(step for step in allowed if step is not None)
