@@ -127,12 +127,12 @@ def is_finished(job: Job) -> bool:
     folder = job.folder
     if folder is None or not os.path.lexists(folder):
         return False
-    found = read_cell(folder)
-    if found is None:
+    held = read_cell(folder)
+    if held is None:
         raise ConfigError(
             f"'{folder}' is not a run of a study; name another folder by --out"
         )
-    differ = _differences(found, job.cell)
+    differ = _differences(held, job.cell)
     if differ:
         raise ConfigError(
             f"'{folder}' holds a run with other settings ({'; '.join(differ)}); "
@@ -141,10 +141,10 @@ def is_finished(job: Job) -> bool:
     return True
 
 
-def _differences(found: Cell, wanted: Cell) -> list[str]:
-    pairs = [("seed", found.seed, wanted.seed), ("engine", found.engine, wanted.engine)]
-    keys = dict.fromkeys([*found.settings, *wanted.settings])
-    pairs += [(k, found.settings.get(k), wanted.settings.get(k)) for k in keys]
+def _differences(held: Cell, wanted: Cell) -> list[str]:
+    pairs = [("seed", held.seed, wanted.seed), ("engine", held.engine, wanted.engine)]
+    keys = dict.fromkeys([*held.settings, *wanted.settings])
+    pairs += [(k, held.settings.get(k), wanted.settings.get(k)) for k in keys]
     return [f"{key} {a!r:.60}, now {b!r:.60}" for key, a, b in pairs if a != b][:5]
 
 

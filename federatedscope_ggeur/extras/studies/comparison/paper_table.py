@@ -86,8 +86,8 @@ def _environment(
     marks = {column: _marks(cells, names, *column) for column in columns}
     body = []
     for name in names:
-        found = [_cell(cells, name, c, marks[c].get(name)) for c in columns]
-        body.append(" & ".join([escaped(name), *found]) + r" \\")
+        texts = [_cell(cells, name, c, marks[c].get(name)) for c in columns]
+        body.append(" & ".join([escaped(name), *texts]) + r" \\")
     return environment(
         "l" + "c" * len(columns),
         _heads(first, settings, measures),
