@@ -83,8 +83,7 @@ class Job:
         """
         own = {**self.cell.settings, "seed": self.cell.seed}
         if self.folder is not None:
-            place = {"outdir": str(self.folder.parent), "expname": self.folder.name}
-            own.update(place)
+            own.update(outdir=str(self.folder.parent), expname=self.folder.name)
         cfg = load_config(self.base, own, beside=self.beside)
         for key, what in (
             ("save_to", "keeps its checkpoint"),
@@ -222,10 +221,8 @@ class Runner:
 
         try:
             results = run.follow(watch)
-        except BaseException:
+        finally:
             run.history.flush()
-            raise
-        run.history.flush()
         history = run.history
         write_run(part, results, history.head_bytes(), history.own_bytes())
         logger.info("%s", results_table(results))

@@ -119,8 +119,7 @@ class StudyRun:
                     f"({_axes_text(axes)}) is to run; name another folder by --out"
                 )
         for cell in self.plan.cells():
-            tries = [self._try(candidate) for candidate in cell.candidates()]
-            for job in tries if cell.tune else [self._job(cell)]:
+            for job in self._jobs_of(cell):
                 is_finished(job)
 
     def _do(
@@ -165,7 +164,7 @@ class StudyRun:
         A row without a successful try counts as failed on every seed.
         """
         rows = [cell for cell in self.plan.cells(self.plan.seeds[0]) if cell.tune]
-        tries = [[self._try(candidate) for candidate in c.candidates()] for c in rows]
+        tries = [self._jobs_of(cell) for cell in rows]
         problems = do("tuning", [job for tried in tries for job in tried])
         for cell, jobs in zip(rows, tries):
             tuned = self._chosen(cell, jobs, problems)
@@ -210,6 +209,12 @@ class StudyRun:
             cells.append(cell)
         return cells
 
+    def _jobs_of(self, cell: PlannedCell) -> list[Job]:
+        """The tries of a cell that is to be tuned, or else its run."""
+        if cell.tune:
+            return [self._try(candidate) for candidate in cell.candidates()]
+        return [self._job(cell)]
+
     def _job(self, cell: PlannedCell) -> Job:
         base = {k: v for k, v in self._said_in(cell.base).items() if k not in TAKEN}
         settings = as_json_value({**base, **cell.settings}, "settings")
@@ -253,8 +258,7 @@ class StudyRun:
         images: dict[str, Job] = {}
         unlike_paper: list[str] = []
         for cell in self.plan.cells(self.plan.seeds[0]):
-            tries = [self._try(candidate) for candidate in cell.candidates()]
-            for job in tries if cell.tune else [self._job(cell)]:
+            for job in self._jobs_of(cell):
                 try:
                     cfg = job.config()
                     if cell.tune and not cfg.data.splits[1]:

@@ -191,12 +191,7 @@ def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
         for (theirs, ours, source), names in differing.items():
             everywhere = len(names) == len(places)
             whom = "all" if everywhere else _cut(", ".join(names))
-            cells = [
-                SheetCell(theirs),
-                SheetCell(ours),
-                SheetCell(whom),
-                SheetCell(source),
-            ]
+            cells = [SheetCell(text) for text in (theirs, ours, whom, source)]
             rows.append((key, cells))
     return Sheet(
         f"What differs in the setting of Table {paper.name[5:]}",

@@ -349,8 +349,8 @@ def _cost(row: Row, measure: Measure) -> SheetCell:
 
 
 def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
-    others = [axis.name for axis in table.axes[1:]]
-    among = f" among rows of one {' and '.join(others)}" if others else ""
+    others = " and ".join(table.others)
+    among = f" among rows of one {others}" if others else ""
     notes = []
     if any(best.tested for best in bests):
         notes.append(

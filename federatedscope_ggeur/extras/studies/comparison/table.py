@@ -124,6 +124,11 @@ class Table:
         """The axis of the rows."""
         return self.axes[0].name if self.axes else ""
 
+    @property
+    def others(self) -> list[str]:
+        """The axes behind the first."""
+        return [axis.name for axis in self.axes[1:]]
+
     def point(self, row: Row) -> str:
         """The row's point on the first axis."""
         return row.labels.get(self.first, row.name)
@@ -188,10 +193,9 @@ class Table:
 
     def _alike(self) -> dict[str, list[str]]:
         """Groups of rows that differ only on the first axis, by their other points."""
-        others = [axis.name for axis in self.axes[1:]]
         groups: dict[str, list[str]] = {}
         for name, row in self.rows.items():
-            groups.setdefault(name_of(row.labels, others), []).append(name)
+            groups.setdefault(name_of(row.labels, self.others), []).append(name)
         return groups
 
     def _best_of(self, names: Iterable[str], measure: Measure) -> Best:
@@ -302,10 +306,9 @@ def across(tables: Sequence[Table]) -> list[tuple[str, Table, list[Row]]]:
     columns: list[tuple[str, Table, list[Row]]] = []
     times: Counter[str] = Counter()
     for table in tables:
-        others = [axis.name for axis in table.axes[1:]]
         settings: dict[str, list[Row]] = {}
         for row in table.rows.values():
-            settings.setdefault(heading(row.labels, others), []).append(row)
+            settings.setdefault(heading(row.labels, table.others), []).append(row)
         name = heading(table.shared, telling) or table.title
         for setting, rows in settings.items():
             title = ", ".join(filter(None, [name, setting]))
