@@ -55,11 +55,11 @@ def commands_in(module: str, table: str, group: str = AFTER) -> dict[str, Comman
     The `table` has the form of `entries`: how people call a command, such as
     ``configs [FOLDER]``, and what it does.
     """
-    found = {}
+    commands = {}
     for called, does in entries(table):
         name, _, takes = called.partition(" ")
-        found[name] = Command(module or name, takes, does, group)
-    return found
+        commands[name] = Command(module or name, takes, does, group)
+    return commands
 
 
 def entries(table: str) -> Iterator[tuple[str, str]]:
@@ -195,13 +195,13 @@ def load_extras(chosen: Mapping[str, object]) -> None:
 def manifests() -> Mapping[str, Manifest]:
     """The manifests of all engines and extras, in order of their names."""
     package = Path(__file__).parents[1]
-    found = {}
+    by_name = {}
     for room in ("engines", "extras"):
         for file in sorted((package / room).glob("*/manifest.py")):
             name = file.parent.name
             module = import_module(f"{package.name}.{room}.{name}.manifest")
-            found[name] = module.MANIFEST
-    return MappingProxyType(found)
+            by_name[name] = module.MANIFEST
+    return MappingProxyType(by_name)
 
 
 def settings_for_totals() -> list[str]:

@@ -84,7 +84,7 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     }
     if not any(counts.any() for counts in withheld.values()):
         return report.nothing("no client has a withheld class")
-    known = _Known(seen, truth)
+    known = _KnownContributions(seen, truth)
     rng = np.random.default_rng(truth.seed)
     ranks: list[int] = []
     chances: list[float] = []
@@ -149,19 +149,17 @@ def likely(
     if sets is not None:
         off = (total - rows[sets].sum(dim=1)) / noise
         weights = (-off.square().sum(dim=1) / 2).softmax(dim=0)
-        found = torch.zeros(len(rows)).double()
-        return found.index_add(
-            0, sets.flatten(), weights.repeat_interleave(len(sets[0]))
-        )
+        of_rows = weights.repeat_interleave(len(sets[0]))
+        return torch.zeros(len(rows)).double().index_add(0, sets.flatten(), of_rows)
     share = (counts / sizes.double())[classes]
     rows = torch.cat([rows, one_hot(classes, len(counts)).double()], dim=1)
     total = torch.cat([total, counts.double()])
     noise = torch.cat([noise, torch.full((len(counts),), 1e-4).double()])
-    found = _posterior(rows, total, noise, share, (share * (1 - share)).sqrt())
+    means = _posterior(rows, total, noise, share, (share * (1 - share)).sqrt())
     for _ in range(_AGAIN):
-        spread = found.clamp(0, 1) + 1e-6
-        found = _posterior(rows, total, noise, torch.zeros_like(share), spread)
-    return found
+        spread = means.clamp(0, 1) + 1e-6
+        means = _posterior(rows, total, noise, torch.zeros_like(share), spread)
+    return means
 
 
 def _all_sets(
@@ -173,13 +171,13 @@ def _all_sets(
     """
     if math.prod(math.comb(n, k) for n, k in zip(sizes, counts)) > _MOST_SETS:
         return None
-    found = torch.zeros(1, 0, dtype=torch.int64)
+    sets = torch.zeros(1, 0, dtype=torch.int64)
     for c, count in enumerate(counts):
         more = torch.combinations(torch.nonzero(classes == c).flatten(), count)
         more = more.reshape(-1, count)
-        each = found.repeat_interleave(len(more), dim=0)
-        found = torch.cat([each, more.repeat(len(found), 1)], dim=1)
-    return found
+        each = sets.repeat_interleave(len(more), dim=0)
+        sets = torch.cat([each, more.repeat(len(sets), 1)], dim=1)
+    return sets
 
 
 def _posterior(
@@ -205,8 +203,8 @@ def numbers_of(
     hits, losses = [], []
     for start in range(0, max(len(rows), 1), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
-        found = left_out.scores(form)(part)
-        hits.append(torch.stack([is_right(one, part.labels) for one in found], dim=1))
+        scores = left_out.scores(form)(part)
+        hits.append(torch.stack([is_right(one, part.labels) for one in scores], dim=1))
         each = [torch.zeros(len(part), 0).double()]
         asked = [] if query is None else zip(query.candidates, query.temperatures)
         for candidate, by in asked:
@@ -219,7 +217,7 @@ def numbers_of(
     return Numbers(torch.cat(hits).double(), torch.cat(losses).double())
 
 
-class _Known:
+class _KnownContributions:
     """Rows that the attack assumes the server knows, with their contributions.
 
     Rows behind statistics are not among them.

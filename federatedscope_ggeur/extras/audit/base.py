@@ -426,7 +426,7 @@ class Report:
             else "too few known rows to distinguish the result from chance"
         )
         rank = f"median rank of its nearest row {np.median(ranks):g} of {among}"
-        found = "" if recovered is None else f"{recovered} rows recovered"
+        computed = "" if recovered is None else f"{recovered} rows recovered"
         return self.of(
             f"{what} re-identified, of {tried}",
             value=float(hits),
@@ -436,7 +436,7 @@ class Report:
             limit=float(least - 1) if told else None,
             passed=not recovered and hits < least if told or recovered else None,
             tried=tried,
-            note="; ".join(filter(None, [found, rank, power, *notes])),
+            note="; ".join(filter(None, [computed, rank, power, *notes])),
         )
 
     def membership(

@@ -69,14 +69,14 @@ def canaries(
         if honest == 1
         else "the server and its colluders"
     )
-    found: list[AttackResult] = []
+    findings: list[AttackResult] = []
     for alarms in ALARMS:
         rate, low = hit_rate(scores[True], scores[False], alarms, len(ALARMS))
         # An upper bound of the true rate of false alarms, if the runs show `alarms`.
         false = alarms * runs
         most = float(stats.beta.ppf(0.95, false + 1, runs - false))
         limit = float(stats.norm.sf(stats.norm.isf(most) - mu))
-        found += Report("D1", who, "dp").of(
+        findings += Report("D1", who, "dp").of(
             f"canaries found at {100 * alarms:g}% false alarms, of {runs}",
             value=rate,
             low=low,
@@ -87,7 +87,7 @@ def canaries(
             tried=runs,
             note=f"mu {mu:.3f}",
         )
-    return found
+    return findings
 
 
 def _scores(
@@ -103,7 +103,7 @@ def _scores(
         for stage in RELEASE_STAGES
     }
     variance = {s: honest * claimed.deviations(s) ** 2 for s in RELEASE_STAGES}
-    found = np.zeros(runs)
+    ratios = np.zeros(runs)
     for run in range(runs):
         centre = torch.zeros(_DIM, dtype=torch.float64)
         for stage in RELEASE_STAGES:
@@ -116,7 +116,7 @@ def _scores(
             total = (whole if there else without) + noise[stage][run]
             seen = (total - without).astype(np.float64)
             change = (whole - without).astype(np.float64)
-            found[run] += float((seen * change / variance[stage]).sum())
+            ratios[run] += float((seen * change / variance[stage]).sum())
             if stage == MOMENTS:
                 _, centre = claimed.centre(total)
-    return found
+    return ratios

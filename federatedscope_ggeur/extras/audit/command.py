@@ -65,16 +65,16 @@ def audit(arguments: Sequence[str]) -> int:
     try:
         cfg = rehearsed(load_config(options.cfg, options.settings))
         if options.level == "dp":
-            found = _canaries(cfg)
+            findings = _canaries(cfg)
         else:
             run = Run(cfg)
             run.engine.workers = 1
-            found = audit_run(recorded(run), truth_of(run), options.seconds)
+            findings = audit_run(recorded(run), truth_of(run), options.seconds)
     except GGEURError as error:
         print(f"error: {error}", file=sys.stderr)
         return COULD_NOT
-    verdicts = {who: Verdict.of(found, options.level, who) for who in ADVERSARIES}
-    say(*table(found))
+    verdicts = {who: Verdict.of(findings, options.level, who) for who in ADVERSARIES}
+    say(*table(findings))
     say(*map(verdict_line, verdicts.values()))
     claimed = " and ".join(privacy_of(cfg).against) or "nobody"
     say(f"this run claims to resist {claimed}", NO_PROOF)
@@ -90,7 +90,7 @@ def audit(arguments: Sequence[str]) -> int:
         },
         "claims": privacy_of(cfg).against,
         "no_proof": NO_PROOF,
-        "findings": [asdict(one) for one in found],
+        "findings": [asdict(one) for one in findings],
     }
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     write_atomically(path, text)
@@ -111,9 +111,9 @@ def verdict_line(one: Verdict) -> str:
     return f"{_WHO[one.adversary]}, level {one.level}: {one.outcome}{about}"
 
 
-def table(found: Sequence[AttackResult]) -> list[str]:
+def table(findings: Sequence[AttackResult]) -> list[str]:
     """The findings as lines of a table."""
-    return text_table([_HEAD, *map(_cells, found)], left=range(len(_HEAD)))
+    return text_table([_HEAD, *map(_cells, findings)], left=range(len(_HEAD)))
 
 
 def _cells(one: AttackResult) -> tuple[str, ...]:

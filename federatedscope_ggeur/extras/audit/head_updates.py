@@ -55,13 +55,13 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     if not sizes:
         why = f"no client has a class of up to {most} rows"
         return report.nothing(why)
-    found, ranks, chances = 0, [], []
+    recovered, ranks, chances = 0, [], []
     for k, c in drawn_classes(sizes, truth.seed, _MOST_CLASSES):
         if clock.is_over:
             break
         own = known.of_client(k, c)
         moved = guesses(seen.updates[k], c, torch.nonzero(truth.counts(k) == 0))
-        found += matched(moved, known.features[own].double())
+        recovered += matched(moved, known.features[own].double())
         ranks.append(known.rank(moved[-1], own, _sent(seen, k, c)))
         chances.append(sizes[k, c] / int((known.labels == c).sum()))
     if not ranks:
@@ -70,7 +70,7 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     notes = [f"{len(ranks)} of {len(sizes)} classes tried"] if few else []
     what = f"classes of up to {most} rows"
     among = str(len(known.labels))
-    return report.reidentified(what, ranks, chances, among, found, notes)
+    return report.reidentified(what, ranks, chances, among, recovered, notes)
 
 
 def guesses(updates: Sequence[HeadUpdate], c: int, absent: Tensor) -> Tensor:

@@ -211,7 +211,7 @@ def _attacked(name, seen, truth, clock, most, solve) -> list[AttackResult]:
     if not targets:
         why = f"no client sends the mean and covariance of up to {most} rows"
         return report.nothing(why)
-    found = tried = classes = 0
+    recovered = tried = classes = 0
     for pair in drawn_classes({p: n for p, (n, _, _) in targets.items()}, truth.seed):
         if clock.is_over:
             break
@@ -219,10 +219,10 @@ def _attacked(name, seen, truth, clock, most, solve) -> list[AttackResult]:
         rows = truth.rows(*pair) if pair[0] else truth.of_class(pair[1])[0]
         tried += len(rows)
         classes += 1
-        found += matched(solve(mean, factor, n, clock, truth.seed), rows)
-    notes = [] if found else [f"not recovered in {clock.seconds:g} s"]
+        recovered += matched(solve(mean, factor, n, clock, truth.seed), rows)
+    notes = [] if recovered else [f"not recovered in {clock.seconds:g} s"]
     notes += [f"{classes} of {len(targets)} classes"] * (classes < len(targets))
-    return report.counted("rows recovered", found, tried, "; ".join(notes))
+    return report.counted("rows recovered", recovered, tried, "; ".join(notes))
 
 
 def _targets(seen: Transcript, most: int):
@@ -254,9 +254,9 @@ def by_vertices(
     if not scale > 0 or mu.min() < -1e-6 * scale or not rank:
         return none
     rng, length = np.random.default_rng(seed), (1 - 1 / n) ** 0.5
-    found: list[np.ndarray] = []
+    rows: list[np.ndarray] = []
     for _ in range(40 * n):
-        if clock.is_over or len(found) == n:
+        if clock.is_over or len(rows) == n:
             break
         aim = rng.normal(size=rank)
         for _ in range(6):
@@ -269,11 +269,11 @@ def by_vertices(
             x = mu + f.T @ u
             tight = int((x < 1e-4 * scale).sum())
             if abs(np.linalg.norm(u) - length) < 2e-3 and tight >= rank + 3:
-                if all(np.abs(x - y).max() > 1e-3 * scale for y in found):
-                    found.append(x)
+                if all(np.abs(x - y).max() > 1e-3 * scale for y in rows):
+                    rows.append(x)
                 break
             aim = f @ (1 / (np.maximum(x, 0) / scale + 0.01))
-    return torch.from_numpy(np.array(found)) if found else none
+    return torch.from_numpy(np.array(rows)) if rows else none
 
 
 def by_norms(mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int) -> Tensor:

@@ -95,8 +95,8 @@ def _sums(release: NoisyStatistics, features: Tensor, labels: Tensor) -> Tensor:
 def _fit(release: NoisyStatistics, c: int, rows: Tensor) -> np.ndarray:
     """The part of the log-likelihood ratio that depends on the release: [n]."""
     cut = _cut(release, rows)
-    found = cut @ release.sums[c] / release.noise["sums"] ** 2
+    fit = cut @ release.sums[c] / release.noise["sums"] ** 2
     if release.square is not None:
         turned = (cut @ release.square * cut).sum(dim=1)
-        found = found + turned / release.noise["square"] ** 2
-    return found.numpy()
+        fit += turned / release.noise["square"] ** 2
+    return fit.numpy()

@@ -234,14 +234,14 @@ def s4(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
 
 def by_means(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
     """The class means over all clients that the server sent `owner`, also in a head."""
-    found: dict[int, Tensor] = {}
+    means: dict[int, Tensor] = {}
     got = seen.prototypes.get(owner.number)
     if got is not None and got.counts is not None:
-        found = dict(zip(got.labels.tolist(), got.prototypes.double()))
+        means = dict(zip(got.labels.tolist(), got.prototypes.double()))
     form = seen.form
     if seen.head is not None and form is not None and form.NEEDS == "means":
-        found.update(_shifted(seen.head[0].double(), owner, seen))
-    return found
+        means.update(_shifted(seen.head[0].double(), owner, seen))
+    return means
 
 
 def by_covariance(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
@@ -321,10 +321,10 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> list[AttackResult]:
     for owner in owners:
         if clock.is_over or not owner.few:
             continue
-        found = guesses(seen, owner)
+        means = guesses(seen, owner)
         tried += len(owner.few)
-        reached += len(found.keys() & set(owner.few))
-        right += owner.known(found)
+        reached += len(means.keys() & set(owner.few))
+        right += owner.known(means)
     if tried and not reached:
         why = f"the server sent nothing about {tried} classes that a client nearly owns"
         return report.nothing(why)

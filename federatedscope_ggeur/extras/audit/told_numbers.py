@@ -103,10 +103,10 @@ def a12(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     asked = plugin_exchanges(seen.role.demands)
     if not asked:
         return Report("A12", "server").nothing("the run has no exchange of a plugin")
-    found: list[AttackResult] = []
+    findings: list[AttackResult] = []
     for part in asked:
         why = f"the exchange {part.name} of a plugin reveals "
         why += part.REVEALS or "something that it does not declare"
         for level in ("rows", "membership"):
-            found += Report("A12", "server", level).untried(why)
-    return found
+            findings += Report("A12", "server", level).untried(why)
+    return findings

@@ -282,10 +282,10 @@ class BookEntry:
         try:
             about = json.loads(safetensors_header(data)["__metadata__"]["entry"])
             held = {name: tensor.numpy() for name, tensor in load(data).items()}
-            found = GridStatistics.of_arrays(num_classes, grid, held)
+            statistics = GridStatistics.of_arrays(num_classes, grid, held)
             check_types(about, _FIELD_TYPES)
             salt = bytes.fromhex(about.pop("salt"))
-            return cls(statistics=found, salt=salt, **about)
+            return cls(statistics=statistics, salt=salt, **about)
         except (
             SafetensorError,
             StatisticsError,

@@ -198,12 +198,12 @@ def _names(path: str) -> list[str]:
 
 
 def _days(span: str) -> float:
-    found = re.fullmatch(r"(\d{1,6})([dwy])", span)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,6})([dwy])", span)
+    if match is None:
         raise ConfigError(
             f"--window: {span!r} is not a time span; write e.g. 365d, 52w or 1y"
         )
-    return int(found[1]) * _DAYS[found[2]]
+    return int(match[1]) * _DAYS[match[2]]
 
 
 def _numbers(text: str) -> list[int]:

@@ -194,15 +194,15 @@ class GridStatistics:
         """
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
         check_embeddings(features, labels, num_classes)
-        found = cls.empty(num_classes, grid)
+        total = cls.empty(num_classes, grid)
         for rows, of in zip(features.split(_ROWS), labels.split(_ROWS)):
             numbers, own = grid.numbers(rows), of.numpy()
             counts = np.bincount(own, minlength=num_classes).astype(np.int64)
             sums = np.zeros((num_classes, grid.dim), dtype=np.int64)
             for c in np.flatnonzero(counts):
                 sums[c] = numbers[own == c].sum(axis=0)
-            found = found + cls(grid, counts, sums, *_second_moment(numbers))
-        return found
+            total = total + cls(grid, counts, sums, *_second_moment(numbers))
+        return total
 
     @property
     def num_classes(self) -> int:
@@ -250,10 +250,10 @@ class GridStatistics:
 
     def digest(self, salt: bytes) -> str:
         """SHA-256 of the statistics with `salt`, in hex. It ignores empty classes."""
-        found = hashlib.sha256(salt)
+        hashed = hashlib.sha256(salt)
         for part in (np.array(self.grid.exponents), *self.arrays().values()):
-            found.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
-        return found.hexdigest()
+            hashed.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
+        return hashed.hexdigest()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The numbers by name, without the classes that have no rows."""

@@ -96,12 +96,12 @@ _NOT_COVERED = (
 )
 
 
-def privacy(found: Privacy, run: Demands) -> Privacy:
+def privacy(before: Privacy, run: Demands) -> Privacy:
     """The privacy of a run with noise: no exact number about rows leaves a client.
 
-    `found` says which scores are seen nevertheless.
+    `before` says which scores are seen nevertheless.
     """
-    own, plan, scores = run.of(NoiseKeys), release_plan(run, 2, 2), found.server_sees
+    own, plan, scores = run.of(NoiseKeys), release_plan(run, 2, 2), before.server_sees
     by = own.noise
     seen = ["statistics of each client without noise"] if by == SERVER else []
     seen += ["each client's statistics with noise"] if by == CLIENT else []
@@ -111,7 +111,7 @@ def privacy(found: Privacy, run: Demands) -> Privacy:
     warnings += [UNIT, *([_SCORES] if scores else [])]
     warnings += [] if own.ledger else [_NO_LEDGER]
     return replace(
-        found,
+        before,
         guarantee="statistics" if is_private else "none",
         covers=["the statistics of round 0, and all that is made of them"],
         against=list(_AGAINST[by]),

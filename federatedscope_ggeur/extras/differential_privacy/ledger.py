@@ -176,10 +176,10 @@ class Ledger:
             raise _unusable(path, error) from error
         if data is None:
             return self._held
-        found, mark = _parsed(data, path)
+        spendings, mark = _parsed(data, path)
         if mark != self._mark:
             raise _unusable(path, "the salt file beside it belongs to another ledger")
-        return found
+        return spendings
 
     def _write(self, held: Spendings) -> None:
         if not self._file.is_kept:

@@ -91,11 +91,11 @@ class NoiseSettings(NoiseKeys):
             # noise.
             return {"everyone": against(1)}
         spared = plan.spared
-        found = {"the server": against(clients), "one client": against(clients - 1)}
+        epsilons = {"the server": against(clients), "one client": against(clients - 1)}
         if spared:
             who = f"the server and {spared} clients"
-            found[who] = against(clients - spared)
-        return found
+            epsilons[who] = against(clients - spared)
+        return epsilons
 
 
 class Releaser:

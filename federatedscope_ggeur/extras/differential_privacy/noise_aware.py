@@ -84,9 +84,9 @@ def spherical(
     size = _FILLED * CLIP**2 / dim
     basis, sizes = torch.eye(dim, dtype=F64), torch.full((dim,), size, dtype=F64)
     if public is not None:
-        found, basis = torch.linalg.eigh(public.covariance)
-        found = found.clamp(min=0)
-        sizes = 0.5 * found + 0.5 * found.mean()
+        values, basis = torch.linalg.eigh(public.covariance)
+        values = values.clamp(min=0)
+        sizes = 0.5 * values + 0.5 * values.mean()
         guess = public.means - release.centre - overall(release)
     return _believed(release, basis, sizes, guess, kappa, priors=False)
 
@@ -174,14 +174,14 @@ def bridge(release: NoisyStatistics, offsets: Tensor) -> float:
     if not squares > 0:
         return 0.0
     off = release.sums - counts[:, None] * overall(release)
-    found = float((off * offsets).sum()) / squares
+    measured = float((off * offsets).sum()) / squares
     noise = release.noise["sums"] * float(lengths.sum()) ** 0.5 / squares
     if not noise:
-        return max(found, 0.0)
+        return max(measured, 0.0)
     from scipy import stats
 
-    ends = -found / noise, (max(found, 1.0) - found) / noise
-    return float(stats.truncnorm.mean(*ends, loc=found, scale=noise))
+    ends = -measured / noise, (max(measured, 1.0) - measured) / noise
+    return float(stats.truncnorm.mean(*ends, loc=measured, scale=noise))
 
 
 def solved(release: NoisyStatistics, form: ClosedForm) -> Solved:

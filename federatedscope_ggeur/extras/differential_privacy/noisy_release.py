@@ -235,8 +235,8 @@ def epsilon_of(mu: float, delta: float) -> float:
 
     The result is infinite if epsilon would be above 700.
     """
-    found = _largest(lambda epsilon: delta_of(epsilon, mu) > delta, most=700.0)
-    return found if found < 700.0 else math.inf
+    largest = _largest(lambda epsilon: delta_of(epsilon, mu) > delta, most=700.0)
+    return largest if largest < 700.0 else math.inf
 
 
 def _normal(x: float) -> float:

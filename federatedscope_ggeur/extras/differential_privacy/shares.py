@@ -48,12 +48,12 @@ class NoisyShares:
         return cls(NoisyReleaseExchange.settings_of(run))
 
     @staticmethod
-    def privacy(found: Privacy, keys: str, by_server: bool) -> Privacy:
-        said = list(found.warnings)
+    def privacy(before: Privacy, keys: str, by_server: bool) -> Privacy:
+        said = list(before.warnings)
         if by_server:  # behind what holds of every release
             said.insert(said.index(UNIT) + 1, _MADE_UP)
-        seen = [_SEEN, *found.server_sees]
-        return replace(found, keys=keys, server_sees=seen, warnings=said)
+        seen = [_SEEN, *before.server_sees]
+        return replace(before, keys=keys, server_sees=seen, warnings=said)
 
     def length(self, stage: str) -> int:
         return self.noise.plan.length(stage)

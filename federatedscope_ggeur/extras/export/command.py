@@ -318,13 +318,13 @@ def _compared(data: bytes, results: Results, width: int, rows: Rows | None) -> s
     expected = results.predict_proba(features)
     try:
         session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-        (found,) = session.run(["probabilities"], {"features": features})
+        (computed,) = session.run(["probabilities"], {"features": features})
     except Exception as error:  # onnxruntime's errors have no other class in common
         raise DataError(
             f"--onnx: onnxruntime {onnxruntime.__version__} cannot compute it: "
             f"{printable(error, 500)}; nothing was written"
         ) from error
-    apart = float(np.abs(found - expected).max())
+    apart = float(np.abs(computed - expected).max())
     if not apart <= WITHIN:
         raise DataError(
             f"--onnx: onnxruntime's probabilities differ from predict's by {apart:.1e} "

@@ -297,11 +297,11 @@ def similarities(dataset: DataSet, reference: str = "") -> list[Similarities]:
     ]
 
 
-def similarities_csv(found: Iterable[Similarities], class_names: Sequence[str]) -> str:
+def similarities_csv(pairs: Iterable[Similarities], class_names: Sequence[str]) -> str:
     """A CSV text with a line for each compared pair of classes."""
     lines = (
         [p.first, class_names[i], p.second, class_names[j], float(p.values[i, j])]
-        for p in found
+        for p in pairs
         for i, j in np.argwhere(~np.isnan(p.values)).tolist()
     )
     names = ["domain", "class", "other_domain", "other_class", "similarity"]

@@ -119,10 +119,10 @@ def _cell_width(texts, columns: Sequence[str]) -> float:
 
 
 def _norm(shown, counts: bool, largest: float | None):
-    found = float(shown.max()) if shown.count() else 1.0
+    highest = float(shown.max()) if shown.count() else 1.0
     if counts:
-        return LogNorm(1, max(found, 2.0))
-    return Normalize(0, largest or found or 1.0)
+        return LogNorm(1, max(highest, 2.0))
+    return Normalize(0, largest or highest or 1.0)
 
 
 def _draw_grid(axes, shape: tuple[int, int]) -> None:

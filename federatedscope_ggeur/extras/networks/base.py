@@ -221,14 +221,14 @@ def check_network(
     with torch.no_grad():
         representation = network.represent(module, images)
         logits = network.classify(module, representation)
-    for what, found, columns in (
+    for what, output, columns in (
         ("represent", representation, network.width),
         ("classify", logits, num_classes),
     ):
-        if tuple(found.shape) != (2, columns):
+        if tuple(output.shape) != (2, columns):
             raise PluginError(
                 f"{whose}: its {what} must give shape (2, {columns}) for two images, "
-                f"but gives {tuple(found.shape)}"
+                f"but gives {tuple(output.shape)}"
             )
     module.train()
 
@@ -372,20 +372,20 @@ def put_norms(module: nn.Module, kind: str, name: str) -> None:
         The network `name` has no BatchNorm layers, or has some that do more than
         normalise.
     """
-    found = [
+    norms = [
         (parent, child, layer)
         for parent in module.modules()
         for child, layer in parent.named_children()
         if isinstance(layer, _BATCH_NORMS)
     ]
-    if kind == "batch" or (kind == "none" and not found):
+    if kind == "batch" or (kind == "none" and not norms):
         return
-    if not found or any(type(layer) not in _BATCH_NORMS for *_, layer in found):
+    if not norms or any(type(layer) not in _BATCH_NORMS for *_, layer in norms):
         raise ConfigError(
             f"{setting('network.norm')}: {name} has no plain BatchNorm layers to "
             "replace; leave the key at batch, which keeps the network's own layers"
         )
-    for parent, child, layer in found:
+    for parent, child, layer in norms:
         setattr(parent, child, _norm(kind, layer.num_features))
 
 

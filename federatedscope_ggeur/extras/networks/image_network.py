@@ -249,19 +249,16 @@ class ImageNetwork(Model):
 
         They are kept on each device, because a copy would make a GPU wait.
         """
-        found = self._scales.get((device, of_bytes))
-        if found is not None:
-            return found
-        # Gradients may flow through images, and refuse tensors of inference mode.
-        with torch.inference_mode(False):
-            mean = self._of_channels(self.settings.mean)
-            std = self._of_channels(self.settings.std)
-            # (x - mean) / std in one pass. For a byte p, x is p / 255.
-            scale, shift = 1 / std, -mean / std
-            scale = scale / 255 if of_bytes else scale
-            found = scale.to(device), shift.to(device)
-        self._scales[device, of_bytes] = found
-        return found
+        if (device, of_bytes) not in self._scales:
+            # Gradients may flow through images, and refuse tensors of inference mode.
+            with torch.inference_mode(False):
+                mean = self._of_channels(self.settings.mean)
+                std = self._of_channels(self.settings.std)
+                # (x - mean) / std in one pass. For a byte p, x is p / 255.
+                scale, shift = 1 / std, -mean / std
+                scale = scale / 255 if of_bytes else scale
+                self._scales[device, of_bytes] = scale.to(device), shift.to(device)
+        return self._scales[device, of_bytes]
 
     def _of_channels(self, values: tuple[float, ...]) -> Tensor:
         given = values if self.image.channels == 3 else [sum(values) / len(values)]

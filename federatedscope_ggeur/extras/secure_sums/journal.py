@@ -178,7 +178,7 @@ class Journal:
         past = [
             [
                 one.session,
-                {str(k): found.hex() for k, found in one.commitments.items()},
+                {str(k): digest.hex() for k, digest in one.commitments.items()},
                 one.settings,
                 None if one.named is None else dict(one.named),
             ]

@@ -66,19 +66,19 @@ def word_for_keys(run: Demands) -> str:
     return f"{BY_SERVER}{compared}"
 
 
-def privacy(found: Privacy, run: Demands) -> Privacy:
-    """The privacy of a run with secure sums; `found` is that without them."""
+def privacy(before: Privacy, run: Demands) -> Privacy:
+    """The privacy of a run with secure sums; `before` is that without them."""
     keys = word_for_keys(run)
     by_server, part = keys == BY_SERVER, summand_of(run)
     if part is not None:
-        return part.privacy(found, keys, by_server)
+        return part.privacy(before, keys, by_server)
     # What escapes the masks stands together: rounds, then plugins.
-    at = len(found.warnings) - len(plugin_exchanges(run))
-    first, last = found.warnings[:at], found.warnings[at:]
+    at = len(before.warnings) - len(plugin_exchanges(run))
+    first, last = before.warnings[:at], before.warnings[at:]
     rounds = _TRAINING if run.trains else ()
     made_up = [_MADE_UP] if by_server else []
     return replace(
-        found,
+        before,
         guarantee="sums",
         covers=list(_COVERED),
         against=list(_CURIOUS),

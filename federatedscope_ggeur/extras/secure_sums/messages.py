@@ -23,28 +23,28 @@ _NO_CLASSES = torch.zeros(0, dtype=I64)
 ASKED_SETTINGS = ("min_clients", "min_samples", "radius", "max_rows", "fraction_bits")
 
 
-def _roster_problem(found: Tensor) -> str:
-    if len(found) > MOST_CLIENTS:
-        return f"at most {MOST_CLIENTS} clients can be in a roster, got {len(found)}"
-    if (found < 1).any() or (found.diff() <= 0).any():
+def _roster_problem(roster: Tensor) -> str:
+    if len(roster) > MOST_CLIENTS:
+        return f"at most {MOST_CLIENTS} clients can be in a roster, got {len(roster)}"
+    if (roster < 1).any() or (roster.diff() <= 0).any():
         return "client numbers must be ascending and distinct, from 1 on"
     return ""
 
 
-def _signature_problem(found: Tensor) -> str:
-    if len(found) in (0, _SIGNATURE):
+def _signature_problem(signature: Tensor) -> str:
+    if len(signature) in (0, _SIGNATURE):
         return ""
     return f"must have 0 or {_SIGNATURE} bytes"
 
 
-def _counts_problem(found: Tensor) -> str:
-    if ((found < 1) | (found > wire.LARGEST)).any():
+def _counts_problem(counts: Tensor) -> str:
+    if ((counts < 1) | (counts > wire.LARGEST)).any():
         return f"must lie in 1..{wire.LARGEST}"
     return ""
 
 
-def _stage_problem(found: str) -> str:
-    return "" if found in ALL_STAGES else f"unknown stage {found!r:.80}"
+def _stage_problem(stage: str) -> str:
+    return "" if stage in ALL_STAGES else f"unknown stage {stage!r:.80}"
 
 
 def _stacked(held: tuple[bytes, ...]) -> Tensor:
@@ -52,12 +52,12 @@ def _stacked(held: tuple[bytes, ...]) -> Tensor:
     return torch.stack([wire.as_bytes(one or bytes(_SIGNATURE)) for one in held])
 
 
-def _keys(found: Tensor) -> tuple[bytes, ...]:
-    return tuple(map(wire.of_bytes, found))
+def _keys(rows: Tensor) -> tuple[bytes, ...]:
+    return tuple(map(wire.of_bytes, rows))
 
 
-def _signatures(found: Tensor) -> tuple[bytes, ...]:
-    return tuple(wire.of_bytes(one) if one.any() else b"" for one in found)
+def _signatures(rows: Tensor) -> tuple[bytes, ...]:
+    return tuple(wire.of_bytes(one) if one.any() else b"" for one in rows)
 
 
 def _take_classes(

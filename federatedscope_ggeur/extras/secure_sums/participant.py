@@ -324,8 +324,7 @@ class Participant:
     def _vector(self, request: MaskedRequest, now: Current) -> np.ndarray:
         if self._adder is not None:
             clients, origin = len(now.roster), request.origin
-            found = self._adder.vector(request.stage, clients, origin)
-            return found.view(np.uint64)
+            return self._adder.vector(request.stage, clients, origin).view(np.uint64)
         if request.stage == COUNTS:
             self._check_past(now.roster, _commitments(request))
             return self._rows.counts()

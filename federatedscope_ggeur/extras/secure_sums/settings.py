@@ -78,8 +78,8 @@ class Summand(Protocol):
         """The summand of a run in which it is due."""
 
     @staticmethod
-    def privacy(found: Privacy, keys: str, by_server: bool) -> Privacy:
-        """The privacy of a run: `found`, with what the masks change.
+    def privacy(before: Privacy, keys: str, by_server: bool) -> Privacy:
+        """The privacy of a run: `before`, with what the masks change.
 
         `keys` says in words how keys come, and `by_server` whether the server can make
         them up.

@@ -54,13 +54,13 @@ def verifying_keys(path: str | Path) -> dict[int, bytes]:
     for place, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        found = _LINE.fullmatch(line)
-        if found is None:
+        match = _LINE.fullmatch(line)
+        if match is None:
             raise ConfigError(
                 f"{where}: '{path}', line {place}: expected a client's number and the "
                 "64 hex digits of its Ed25519 public key"
             )
-        number, key = int(found[1]), bytes.fromhex(found[2])
+        number, key = int(match[1]), bytes.fromhex(match[2])
         if number in keys or key in keys.values():
             raise ConfigError(
                 f"{where}: '{path}', line {place}: this client or key occurs "

@@ -186,12 +186,12 @@ def _run(
     try:
         shown = shown_on_console("warning" if options.quiet else "info")
         with shown, StudyProgress(options.quiet) as progress:
-            found = run.run(workers, progress)
+            record = run.run(workers, progress)
     except KeyboardInterrupt:
         over = f"finished runs are in {run.folder}"
         say(f"interrupted; {over}; repeat the command to go on", file=sys.stderr)
         return INTERRUPTED
-    return _tell_end(found, run.folder, options.quiet, show)
+    return _tell_end(record, run.folder, options.quiet, show)
 
 
 def _share_gpus(workers: JobWorkers) -> list[str]:
@@ -210,9 +210,9 @@ def _share_gpus(workers: JobWorkers) -> list[str]:
     return [f"{len(gpus)} GPUs, each of which does one run at a time"]
 
 
-def _tables(found: Comparison, folder: Path) -> str:
+def _tables(comparison: Comparison, folder: Path) -> str:
     """The text of a comparison for a terminal."""
-    return found.to_text()
+    return comparison.to_text()
 
 
 def _say(notes: Sequence[str]) -> None:
@@ -220,22 +220,21 @@ def _say(notes: Sequence[str]) -> None:
         say(f"note: {note}")
 
 
-def _tell_end(found: Study, folder: Path, quiet: bool, show: Show) -> int:
+def _tell_end(record: Study, folder: Path, quiet: bool, show: Show) -> int:
     """Print the table of finished runs and the failures; returns the exit status."""
     if not quiet:
         from .comparison import Comparison
 
-        if len(found.failed) < len(found.seeds) * prod(
-            len(a.points) for a in found.axes
-        ):
+        cells = len(record.seeds) * prod(len(axis.points) for axis in record.axes)
+        if len(record.failed) < cells:
             print(show(Comparison.of([folder]), folder))
         say(f"runs: {folder}", f"curves and tables: {PROGRAM} report {folder}")
     by_problem: dict[str, list[str]] = {}
-    for failed in found.failed:
+    for failed in record.failed:
         name = " / ".join([*failed.labels.values(), f"seed {failed.seed}"])
         by_problem.setdefault(failed.problem, []).append(name)
     for problem, names in by_problem.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         first, *others = problem.split("\n")
         say(f"failed: {names[0]}{more}: {first}", *others, file=sys.stderr)
-    return 1 if found.failed else 0
+    return 1 if record.failed else 0

@@ -83,8 +83,7 @@ class Job:
         """
         own = {**self.cell.settings, "seed": self.cell.seed}
         if self.folder is not None:
-            place = {"outdir": str(self.folder.parent), "expname": self.folder.name}
-            own.update(place)
+            own.update(outdir=str(self.folder.parent), expname=self.folder.name)
         cfg = load_config(self.base, own, beside=self.beside)
         for key, what in (
             ("save_to", "keeps its checkpoint"),
@@ -127,12 +126,12 @@ def is_finished(job: Job) -> bool:
     folder = job.folder
     if folder is None or not os.path.lexists(folder):
         return False
-    found = read_cell(folder)
-    if found is None:
+    held = read_cell(folder)
+    if held is None:
         raise ConfigError(
             f"'{folder}' is not a run of a study; name another folder by --out"
         )
-    differ = _differences(found, job.cell)
+    differ = _differences(held, job.cell)
     if differ:
         raise ConfigError(
             f"'{folder}' holds a run with other settings ({'; '.join(differ)}); "
@@ -141,10 +140,10 @@ def is_finished(job: Job) -> bool:
     return True
 
 
-def _differences(found: Cell, wanted: Cell) -> list[str]:
-    pairs = [("seed", found.seed, wanted.seed), ("engine", found.engine, wanted.engine)]
-    keys = dict.fromkeys([*found.settings, *wanted.settings])
-    pairs += [(k, found.settings.get(k), wanted.settings.get(k)) for k in keys]
+def _differences(held: Cell, wanted: Cell) -> list[str]:
+    pairs = [("seed", held.seed, wanted.seed), ("engine", held.engine, wanted.engine)]
+    keys = dict.fromkeys([*held.settings, *wanted.settings])
+    pairs += [(k, held.settings.get(k), wanted.settings.get(k)) for k in keys]
     return [f"{key} {a!r:.60}, now {b!r:.60}" for key, a, b in pairs if a != b][:5]
 
 
@@ -222,10 +221,8 @@ class Runner:
 
         try:
             results = run.follow(watch)
-        except BaseException:
+        finally:
             run.history.flush()
-            raise
-        run.history.flush()
         history = run.history
         write_run(part, results, history.head_bytes(), history.own_bytes())
         logger.info("%s", results_table(results))

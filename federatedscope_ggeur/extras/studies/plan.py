@@ -69,14 +69,14 @@ class PlannedCell:
 
     def candidates(self) -> list[PlannedCell]:
         """The runs that tuning tries: this cell with each combination of values."""
-        found = []
+        candidates = []
         for values in product(*self.tune.values()):
             chosen = dict(zip(self.tune, values))
             words = [f"{key.split('.')[-1]}_{value}" for key, value in chosen.items()]
             parent = self.folder.parent / slug("_".join(words))
             folder = Path("tuning") / parent / self.folder.name
-            found.append(replace(self.with_tuned(chosen), folder=folder))
-        return found
+            candidates.append(replace(self.with_tuned(chosen), folder=folder))
+        return candidates
 
     def with_tuned(self, chosen: Mapping[str, Any]) -> PlannedCell:
         """This cell with the settings that tuning chose, and nothing left to tune."""

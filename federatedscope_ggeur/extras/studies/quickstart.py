@@ -58,24 +58,24 @@ def _show_clients(plan: StudyPlan) -> None:
     say(*text_table(table, left=CLIENT_TABLE_LEFT), "")
 
 
-def _overviews(found: Comparison, folder: Path) -> str:
+def _overviews(comparison: Comparison, folder: Path) -> str:
     from .comparison.sheets import overview_sheet, sheet_text
 
-    parts = [sheet_text(overview_sheet(table)) for table in found.tables]
-    _draw_curve(found, folder / CURVE)
+    parts = [sheet_text(overview_sheet(table)) for table in comparison.tables]
+    _draw_curve(comparison, folder / CURVE)
     return "\n\n".join(parts) + f"\n\naccuracy by round: {folder / CURVE}"
 
 
-def _draw_curve(found: Comparison, path: Path) -> None:
+def _draw_curve(comparison: Comparison, path: Path) -> None:
     """Draw each row's accuracy by round, under a title that says what it shows."""
     from federatedscope_ggeur.reporting.tables import write_figure
 
     from .comparison.figures import figures
 
-    pictures = figures(found, names=["convergence"])
+    pictures = figures(comparison, names=["convergence"])
     if pictures:
         figure = pictures[0].figure
-        figure.axes[0].title.set_text(curve_title(found.tables[0]))
+        figure.axes[0].title.set_text(curve_title(comparison.tables[0]))
         write_figure(path, figure, dpi=200)
 
 

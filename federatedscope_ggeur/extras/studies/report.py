@@ -52,23 +52,23 @@ def report(arguments: Sequence[str]) -> int:
     formats = read_formats(options.format)
     if options.out is not None:
         check_free(Path(options.out))
-    found = Comparison.of(options.folders, options.baseline, options.target)
+    comparison = Comparison.of(options.folders, options.baseline, options.target)
     more = (
-        beside_papers(found)
+        beside_papers(comparison)
         if options.paper is None
-        else beside_paper(found, options.paper)
+        else beside_paper(comparison, options.paper)
     )
     texts: dict[str, str] = {}
-    pictures = figures(found, options.width)
+    pictures = figures(comparison, options.width)
     if options.style != "report":
-        texts["table.tex"] = found.to_latex(options.style)
+        texts["table.tex"] = comparison.to_latex(options.style)
         if form := next((one for one in ("pdf", "png") if one in formats), None):
-            texts["page.tex"] = as_document(found.title, pictures, form)
-    files = report_files(found, pictures, formats, more, texts)
+            texts["page.tex"] = as_document(comparison.title, pictures, form)
+    files = report_files(comparison, pictures, formats, more, texts)
     place = options.out
     folder = default_folder(options.folders[0]) if place is None else Path(place)
     write_report(folder, files)
-    print(found.to_text())
+    print(comparison.to_text())
     for sheet in more:
         print(sheet_text(sheet), end="\n\n")
     say(*(folder / name for name in files))
@@ -105,8 +105,8 @@ def compare(arguments: Sequence[str]) -> int:
     # Imported here: refusing an option needs neither scipy nor matplotlib.
     from .comparison import Comparison
 
-    found = Comparison.of(options.folders, options.baseline)
-    print(found.to_text(), end="")
+    comparison = Comparison.of(options.folders, options.baseline)
+    print(comparison.to_text(), end="")
     return 0
 
 

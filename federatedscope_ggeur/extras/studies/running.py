@@ -108,19 +108,18 @@ class StudyRun:
     def _check_place(self) -> None:
         """Raise `ConfigError` if the folder holds another study, or other runs."""
         refuse_links(self.folder)
-        found = read_study(self.folder)
+        study = read_study(self.folder)
         axes = [axis.name for axis in self.plan.named_axes()]
-        if found is not None:
-            others = [axis.name for axis in found.axes]
-            if (found.name, others) != (self.plan.name, axes):
+        if study is not None:
+            others = [axis.name for axis in study.axes]
+            if (study.name, others) != (self.plan.name, axes):
                 raise ConfigError(
-                    f"'{self.folder}' holds the study '{found.name}' "
+                    f"'{self.folder}' holds the study '{study.name}' "
                     f"({_axes_text(others)}), but '{self.plan.name}' "
                     f"({_axes_text(axes)}) is to run; name another folder by --out"
                 )
         for cell in self.plan.cells():
-            tries = [self._try(candidate) for candidate in cell.candidates()]
-            for job in tries if cell.tune else [self._job(cell)]:
+            for job in self._jobs_of(cell):
                 is_finished(job)
 
     def _do(
@@ -165,13 +164,13 @@ class StudyRun:
         A row without a successful try counts as failed on every seed.
         """
         rows = [cell for cell in self.plan.cells(self.plan.seeds[0]) if cell.tune]
-        tries = [[self._try(candidate) for candidate in c.candidates()] for c in rows]
+        tries = [self._jobs_of(cell) for cell in rows]
         problems = do("tuning", [job for tried in tries for job in tried])
         for cell, jobs in zip(rows, tries):
-            found = self._chosen(cell, jobs, problems)
-            self._tuned[cell.folder.parent] = found
-            if not found.chosen:
-                why = next((t.problem for t in found.tried if t.problem), "")
+            tuned = self._chosen(cell, jobs, problems)
+            self._tuned[cell.folder.parent] = tuned
+            if not tuned.chosen:
+                why = next((t.problem for t in tuned.tried if t.problem), "")
                 problem = f"tuning chose nothing, because every try failed: {why}"
                 for seed in self.plan.seeds:
                     self._note_failed(replace(cell, seed=seed), problem)
@@ -200,15 +199,21 @@ class StudyRun:
 
     def _settled(self) -> list[PlannedCell]:
         """The cells that are ready to run: without tuning, or already tuned."""
-        found = []
+        cells = []
         for cell in self.plan.cells():
             if cell.tune:
                 tuned = self._tuned.get(cell.folder.parent)
                 if tuned is None or not tuned.chosen:
                     continue
                 cell = cell.with_tuned(tuned.chosen)
-            found.append(cell)
-        return found
+            cells.append(cell)
+        return cells
+
+    def _jobs_of(self, cell: PlannedCell) -> list[Job]:
+        """The tries of a cell that is to be tuned, or else its run."""
+        if cell.tune:
+            return [self._try(candidate) for candidate in cell.candidates()]
+        return [self._job(cell)]
 
     def _job(self, cell: PlannedCell) -> Job:
         base = {k: v for k, v in self._said_in(cell.base).items() if k not in TAKEN}
@@ -227,8 +232,8 @@ class StudyRun:
     def _said_in(self, base: Path) -> dict:
         """The settings that a config file holds."""
         if base not in self._given:
-            found, _ = read_settings(base, beside=self.plan.path.parent)
-            self._given[base] = dict(found)
+            settings, _ = read_settings(base, beside=self.plan.path.parent)
+            self._given[base] = dict(settings)
         return self._given[base]
 
     def _try(self, cell: PlannedCell) -> Job:
@@ -253,8 +258,7 @@ class StudyRun:
         images: dict[str, Job] = {}
         unlike_paper: list[str] = []
         for cell in self.plan.cells(self.plan.seeds[0]):
-            tries = [self._try(candidate) for candidate in cell.candidates()]
-            for job in tries if cell.tune else [self._job(cell)]:
+            for job in self._jobs_of(cell):
                 try:
                     cfg = job.config()
                     if cell.tune and not cfg.data.splits[1]:
@@ -338,8 +342,8 @@ def averages(jobs: Sequence[Job]) -> dict[str, float | None]:
     ConfigError
         The folder of a job holds another run.
     """
-    found = {job.name: results_in(job) for job in jobs}
-    return {name: r.final.avg for name, r in found.items() if r is not None}
+    results = {job.name: results_in(job) for job in jobs}
+    return {name: r.final.avg for name, r in results.items() if r is not None}
 
 
 def validation_score(results: Results) -> float | None:

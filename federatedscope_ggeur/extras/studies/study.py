@@ -185,10 +185,10 @@ def _read(kind: type[T], path: Path) -> Optional[T]:
         raw = parse_json(text)
     except DataError as error:
         raise DataError(f"'{path}': {error}") from error
-    found = raw.get("version") if isinstance(raw, dict) else None
-    if found != STUDY_VERSION:
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if version != STUDY_VERSION:
         raise DataError(
-            f"'{path}': the file has version {shown(found)}, but this "
+            f"'{path}': the file has version {shown(version)}, but this "
             f"federatedscope-ggeur reads version {STUDY_VERSION}; use the release of "
             "federatedscope-ggeur that wrote the file"
         )

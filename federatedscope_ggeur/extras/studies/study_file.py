@@ -42,23 +42,23 @@ def load_study(name: str | Path, overrides: Sequence[str] = ()) -> StudyPlan:
     tree, text = read_tree(path)
     try:
         return _plan(path, tree, text, overrides)
-    except _Wrong as error:
+    except _BadFile as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
-class _Wrong(ValueError):
+class _BadFile(ValueError):
     """A problem in a study file; the text describes it."""
 
 
 def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> StudyPlan:
     unknown = [key for key in tree if key not in _KEYS]
     if unknown:
-        raise _Wrong(
+        raise _BadFile(
             f"unknown key {shown(unknown[0])}; a study has {', '.join(_KEYS)}"
             f"{did_you_mean(unknown[0], _KEYS)}"
         )
     if "base" not in tree:
-        raise _Wrong("base: is missing; name the config that the runs start from")
+        raise _BadFile("base: is missing; name the config that the runs start from")
     axes, tune = _axes(tree.get("axes"), path)
     first = text.lstrip().partition("\n")[0]
     title = first.lstrip("# ").rstrip() if first.startswith("#") else path.name
@@ -84,36 +84,34 @@ def _axes(
     given: object, path: Path
 ) -> tuple[tuple[tuple[str, tuple[PlannedPoint, ...]], ...], dict[str, list]]:
     """Read the axes, and the values that tuning tries for every cell."""
-    found, tune = [], {}
+    axes, tune = [], {}
     for name, points in _mapping(given, "axes").items():
         where = f"axes.{name}"
         if name == "tune":
             tune = _tune(points, where)
         elif isinstance(points, list):
-            found.append((name, _values(name, points)))
+            axes.append((name, _values(name, points)))
         else:
             named = _mapping(points, where).items()
             if not named:
-                raise _Wrong(f"{where}: the axis has no points; add one or remove it")
-            made = [
-                _point(point, said, f"{where}.{point}", path) for point, said in named
-            ]
-            found.append((name, tuple(made)))
-    return tuple(found), tune
+                raise _BadFile(f"{where}: the axis has no points; add one or remove it")
+            made = [_point(p, said, f"{where}.{p}", path) for p, said in named]
+            axes.append((name, tuple(made)))
+    return tuple(axes), tune
 
 
 def _values(key: str, values: list) -> tuple[PlannedPoint, ...]:
     if not values:
-        raise _Wrong(f"axes.{key}: the list is empty; add values or remove the axis")
+        raise _BadFile(f"axes.{key}: the list is empty; add values or remove the axis")
     if "." not in key:
-        raise _Wrong(
+        raise _BadFile(
             f"axes.{key}: an axis with a list of values must be called like a setting, "
             "such as train.optimizer.lr; an axis with another name must hold lines "
             "such as 'point: {KEY: VALUE}'"
         )
     names = [str(value) for value in values]
     if len(set(names)) < len(names):
-        raise _Wrong(f"axes.{key}: a value appears twice; remove one of the two")
+        raise _BadFile(f"axes.{key}: a value appears twice; remove one of the two")
     short = key.rpartition(".")[2]
     return tuple(
         PlannedPoint(name, slug(f"{short}_{name}"), {key: value})
@@ -134,26 +132,28 @@ def _point(name: object, said: object, where: str, path: Path) -> PlannedPoint:
 
 
 def _tune(given: object, where: str) -> dict[str, list]:
-    found = {}
+    tune = {}
     for key, values in flatten(_mapping(given, where)):
         if not isinstance(values, list) or not values:
-            raise _Wrong(f"{where}.{key}: must be a list of at least one value to try")
-        found[key] = values
-    _check_own(found, where)
-    return found
+            raise _BadFile(
+                f"{where}.{key}: must be a list of at least one value to try"
+            )
+        tune[key] = values
+    _check_own(tune, where)
+    return tune
 
 
 def _settings(given: object, where: str) -> dict[str, Any]:
-    found = dict(flatten(_mapping(given, where), keep_empty=True))
-    _check_own(found, where)
-    return found
+    settings = dict(flatten(_mapping(given, where), keep_empty=True))
+    _check_own(settings, where)
+    return settings
 
 
 def _check_own(settings: Mapping[str, Any], where: str) -> None:
     taken = [key for key in TAKEN if key in settings]
     if taken:
         instead = "the key seeds" if taken[0] == "seed" else "the command's --out"
-        raise _Wrong(
+        raise _BadFile(
             f"{where}.{taken[0]}: differs between the runs of a study; remove it here "
             f"and use {instead}"
         )
@@ -161,7 +161,7 @@ def _check_own(settings: Mapping[str, Any], where: str) -> None:
 
 def _overrides(words: Sequence[str]) -> dict[str, Any]:
     if len(words) % 2:
-        raise _Wrong(
+        raise _BadFile(
             f"command line: {words[-1]!r} has no value; write settings as KEY VALUE "
             "pairs"
         )
@@ -175,7 +175,7 @@ def _mapping(given: object, where: str) -> Mapping:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise _Wrong(f"{where}: must hold 'name: value' lines, got {shown(given)}")
+        raise _BadFile(f"{where}: must hold 'name: value' lines, got {shown(given)}")
     return given
 
 
@@ -186,7 +186,7 @@ def _base(given: object, path: Path) -> Path:
     `find_config` looks for the config.
     """
     if not isinstance(given, str):
-        raise _Wrong(f"base: must be the name of a config, got {shown(given)}")
+        raise _BadFile(f"base: must be the name of a config, got {shown(given)}")
     beside = (path.parent / name for name in (given, f"{given}.yaml"))
     return next(filter(Path.is_file, beside), None) or find_config(given)
 
@@ -195,7 +195,7 @@ def _seeds(given: object) -> tuple[int, ...]:
     seeds = given if isinstance(given, list) else []
     whole = [s for s in seeds if isinstance(s, int) and not isinstance(s, bool)]
     if not seeds or whole != seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise _Wrong(
+        raise _BadFile(
             "seeds: must be a list of different whole numbers, none below 0, such as "
             f"[0, 1, 2]; got {shown(given)}"
         )
@@ -207,23 +207,23 @@ def _paper(given: object) -> str | None:
     if given is None:
         return None
     if not isinstance(given, str):
-        raise _Wrong(f"paper: must be the name of a table, got {shown(given)}")
+        raise _BadFile(f"paper: must be the name of a table, got {shown(given)}")
     try:
         return paper_table(given).name
     except ConfigError as error:
-        raise _Wrong(f"paper: {error}") from error
+        raise _BadFile(f"paper: {error}") from error
 
 
 def _columns(given: object, axes: Sequence) -> list[str]:
     columns = [] if given is None else given
     names = [name for name, _ in axes]
     if not isinstance(columns, list) or [name for name in columns if name not in names]:
-        raise _Wrong(
+        raise _BadFile(
             "columns: must be a list of axes of this study "
             f"({', '.join(names) or 'there are none'}), got {shown(given)}"
         )
     if names and names[0] in columns:
-        raise _Wrong(
+        raise _BadFile(
             f"columns: '{names[0]}' is the first axis, which makes the rows of tables; "
             "name other axes"
         )
@@ -235,11 +235,11 @@ def _baseline(given: object, axes: Sequence) -> Point | None:
         return None
     known = {name: [point.name for point in points] for name, points in axes}
     if not isinstance(given, Mapping) or len(given) != 1:
-        raise _Wrong(f"baseline: must be one 'AXIS: POINT', got {shown(given)}")
+        raise _BadFile(f"baseline: must be one 'AXIS: POINT', got {shown(given)}")
     axis, name = (str(part) for part in next(iter(given.items())))
     if name not in known.get(axis, ()):
         have = ", ".join(known.get(axis, known)) or "none"
-        raise _Wrong(
+        raise _BadFile(
             f"baseline: the axis '{axis}' has no point '{name}'; name one of: {have}"
         )
     return Point(axis, name)
@@ -249,18 +249,18 @@ def _workers(given: object) -> int | None:
     if given is None:
         return None
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise _Wrong(f"workers: must be a whole number above 0, got {shown(given)}")
+        raise _BadFile(f"workers: must be a whole number above 0, got {shown(given)}")
     return given
 
 
 def _check_folders(plan: StudyPlan) -> None:
-    """Raise `_Wrong` if two points of an axis would share a folder."""
+    """Raise `_BadFile` if two points of an axis would share a folder."""
     for axis, points in plan.axes:
         seen: dict[str, str] = {}
         for point in points:
             other = seen.setdefault(point.folder, point.name)
             if other != point.name:
-                raise _Wrong(
+                raise _BadFile(
                     f"axes.{axis}: '{other}' and '{point.name}' would share the folder "
                     f"'{point.folder}'; give one another name"
                 )

@@ -131,7 +131,7 @@ class MadeText:
 
     Attributes
     ----------
-    found : TextFeatures
+    text : TextFeatures
     path : Path
         The file of the features.
     prompts : int
@@ -141,7 +141,7 @@ class MadeText:
         The time that this took, without loading the model.
     """
 
-    found: TextFeatures
+    text: TextFeatures
     path: Path
     prompts: int = 0
     seconds: float = 0.0
@@ -205,11 +205,11 @@ def load_text(
     }
     stamp = encoder_stamp(encoding.encoder) or {}
     if identity is not None:
-        found = read_text(folder, text_key(identity, names, texts))
+        cached = read_text(folder, text_key(identity, names, texts))
     else:
-        found = find_text(folder, asked, stamp)
-    if found is not None:
-        return MadeText(found, text_file(folder, found.key))
+        cached = find_text(folder, asked, stamp)
+    if cached is not None:
+        return MadeText(cached, text_file(folder, cached.key))
     tower, encoder = load_tower(encoding, identity)
     key = text_key(encoder.identity, names, texts)
     threads = encoding.extraction.num_threads
@@ -251,16 +251,16 @@ def request_of(encoder: EncoderSettings) -> dict[str, object]:
 
 
 def write_text(
-    folder: Path, found: TextFeatures, each: Tensor, header: Mapping[str, object]
+    folder: Path, text: TextFeatures, each: Tensor, header: Mapping[str, object]
 ) -> Path:
     """Write text features to the cache; return the file.
 
     `each` [C, T, D] are the features of each class and template. They are written to
     the same file, in half precision.
     """
-    path = text_file(folder, found.key)
-    tensors = {"features": found.features, "each": each.to(torch.float16)}
-    own = {"key": found.key, "logit_scale": found.scale}
+    path = text_file(folder, text.key)
+    tensors = {"features": text.features, "each": each.to(torch.float16)}
+    own = {"key": text.key, "logit_scale": text.scale}
     write_tensors(path, tensors, {**header, **own})
     return path
 
@@ -286,9 +286,9 @@ def find_text(
             continue
         absent = "weights" in stamp and stamp["weights"] is None
         if absent or header.get("stamp") == dict(stamp):
-            found = _read(path, str(header.get("key")))
-            if found is not None:
-                return found
+            text = _read(path, str(header.get("key")))
+            if text is not None:
+                return text
     return None
 
 

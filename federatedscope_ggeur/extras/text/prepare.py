@@ -71,13 +71,13 @@ def class_texts(
         There are no text features, or their dimension is not `dim`.
     """
     before = rows_before(encoder)
-    found = text_features(cfg, names, before or dim, identity)
-    features, prepare = found.features, row_preparation(cfg, encoder)
+    text = text_features(cfg, names, before or dim, identity)
+    features, prepare = text.features, row_preparation(cfg, encoder)
     if before is not None and prepare is not None:
         features = prepare(features)
     if features.shape != (len(names), dim):
         raise ConfigError(
-            f"ggeur.encoder: its text features have D = {found.features.shape[1]}, but "
+            f"ggeur.encoder: its text features have D = {text.features.shape[1]}, but "
             f"the embeddings have D = {dim}; name the model that made the embeddings"
         )
     own = read(cfg.ggeur, TextKeys)
@@ -87,8 +87,8 @@ def class_texts(
         prompts = _prompts(cfg, names, identity, part)
     return ClassTexts(
         features,
-        found.scale,
-        found.key,
+        text.scale,
+        text.key,
         prior=float(own.prior),
         ensemble=float(own.ensemble),
         prompts=prompts,
@@ -117,7 +117,7 @@ def text_features(
 
     encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
     templates = read(cfg.ggeur, TextKeys).templates
-    return load_text(names, templates, encoding, identity).found
+    return load_text(names, templates, encoding, identity).text
 
 
 def embedded(

@@ -116,7 +116,7 @@ def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
 
     def together(rows: ScoredRows) -> list[Tensor]:
         zero_shot = text.logits(rows.features)
-        return [zero_shot + text.ensemble * found for found in score(rows)]
+        return [zero_shot + text.ensemble * scores for scores in score(rows)]
 
     return together
 
@@ -179,13 +179,13 @@ class PriorLeftOut:
         def scores(g: float) -> Tensor:
             inverse, b = self._plain.covariance(g, left)
             more = b / (1 - b * (z * inverse * z).sum(dim=1)).clamp(min=_LEAST)
-            found = torch.empty_like(counts)
+            squares = torch.empty_like(counts)
             for j in range(len(self._labels)):
                 rest = x - self._moved(j, x, at, taken, counts, centre, a)
                 along = (rest * inverse * z).sum(dim=1)
-                found[:, j] = (rest * inverse * rest).sum(dim=1) + more * along.square()
-            found = logs - found / 2
-            return sum_by_class(found, self._labels, parts.num_classes)
+                plain = (rest * inverse * rest).sum(dim=1)
+                squares[:, j] = plain + more * along.square()
+            return sum_by_class(logs - squares / 2, self._labels, parts.num_classes)
 
         return [scores(g) for g in self._shrinkages]
 

@@ -87,8 +87,8 @@ class PromptHead(Model):
         """The unit text features of the present classes: shape (C', D)."""
         device = next(self.parameters()).device
         known = self._texts.features[self._classes].to(device)
-        found = self._texts.prompts.encode(self.source(known), self._classes)
-        return F.normalize(found.to(device), dim=1)
+        encoded = self._texts.prompts.encode(self.source(known), self._classes)
+        return F.normalize(encoded.to(device), dim=1)
 
     def represent(self, features: Tensor) -> Tensor:
         return F.normalize(features, dim=1)
@@ -198,14 +198,14 @@ class PromptedClasses:
 
     def encode(self, context: Tensor, classes: Sequence[int]) -> Tensor:
         """The features [C', D] of `classes`, differentiable in `context` [n, d]."""
-        found = []
+        encoded = []
         for first in range(0, len(classes), CLASSES):
             part = tuple(classes[first : first + CLASSES])
             tree, embedded = self._tree(part)
             own = context.to(embedded.device)
             start, names = embedded[:1], embedded[1 + self.vectors :]
-            found.append(self._tower.encode(torch.cat([start, own, names]), tree))
-        return torch.cat(found)
+            encoded.append(self._tower.encode(torch.cat([start, own, names]), tree))
+        return torch.cat(encoded)
 
     def _tree(self, classes: tuple[int, ...]) -> tuple[TokenTree, Tensor]:
         """The tree of the classes' prompts, and the embeddings of its nodes.

@@ -37,8 +37,8 @@ LISTS = {"one": ("a photo of a {}.",), "imagenet80": IMAGENET80}
 
 def expand(templates: Sequence[str]) -> tuple[str, ...]:
     """All templates, in order and each once. A list's name stands for its templates."""
-    found = [t for name in templates for t in LISTS.get(name, (name,))]
-    return tuple(dict.fromkeys(found))
+    texts = [t for name in templates for t in LISTS.get(name, (name,))]
+    return tuple(dict.fromkeys(texts))
 
 
 def fill(template: str, name: str) -> str:

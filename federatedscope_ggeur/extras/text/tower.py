@@ -55,13 +55,12 @@ class TokenTree:
         for text in texts:
             node = -1
             for place, token in enumerate(text):
-                found = children.get((node, token))
-                if found is None:
-                    found = children[node, token] = len(tokens)
+                if (node, token) not in children:
+                    children[node, token] = len(tokens)
                     tokens.append(token)
                     parents.append(node)
                     positions.append(place)
-                node = found
+                node = children[node, token]
             ends.append(node)
         mask = np.full((len(tokens), len(tokens)), -np.inf, dtype=np.float32)
         for node, parent in enumerate(parents):
@@ -206,14 +205,14 @@ class TextTower:
         """
         tokens = self.tokens(texts)
         order = sorted(range(len(texts)), key=tokens.__getitem__)
-        found = torch.empty(0)
+        features = torch.empty(0)
         with torch.inference_mode():
             for first in range(0, len(order), size):
                 part = order[first : first + size]
                 tree = TokenTree.of([tokens[i] for i in part]).to(self.device)
                 rows = self.encode(self.embed(tree.tokens), tree).float().cpu()
                 if not first:
-                    found = rows.new_empty(len(texts), rows.shape[1])
-                found[part] = rows
+                    features = rows.new_empty(len(texts), rows.shape[1])
+                features[part] = rows
         # Copied, because a tensor of inference mode cannot be part of training.
-        return found.clone()
+        return features.clone()

@@ -115,8 +115,8 @@ def test_the_file_holds_what_the_features_are_of(encoding, tower):
     made = load_text(NAMES, CACHED_TEMPLATES, encoding)
     assert made.prompts == 6
     tensors, header = read_tensors(made.path)
-    assert made.path.name == f"text-{made.found.key[:16]}.safetensors"
-    assert torch.equal(tensors["features"], made.found.features)
+    assert made.path.name == f"text-{made.text.key[:16]}.safetensors"
+    assert torch.equal(tensors["features"], made.text.features)
     assert tensors["each"].dtype == torch.float16
     assert tensors["each"].shape == (3, 2, 16)
     assert header["names"] == list(NAMES)
@@ -125,12 +125,12 @@ def test_the_file_holds_what_the_features_are_of(encoding, tower):
     own = tower.features(["a photo of a alarm clock."], 1)[0]
     assert torch.allclose(tensors["each"][1, 0].float(), own, rtol=1e-3, atol=1e-3)
     key = text_key(header["identity"], NAMES, header["templates"])
-    assert key == header["key"] == made.found.key
+    assert key == header["key"] == made.text.key
 
 
 def test_the_image_encoders_identity_is_the_key(encoding, loaded):
     made = load_text(NAMES, CACHED_TEMPLATES, encoding, loaded[1].identity)
-    assert load_text(NAMES, CACHED_TEMPLATES, encoding).found.key == made.found.key
+    assert load_text(NAMES, CACHED_TEMPLATES, encoding).text.key == made.text.key
     other = {**loaded[1].identity, "weights": "others"}
     with pytest.raises(ConfigError, match="but another model embedded"):
         load_text(NAMES, CACHED_TEMPLATES, encoding, other)
@@ -151,7 +151,7 @@ def test_without_weights_the_cache_is_enough(encoding, tmp_path, known):
     identity = header["identity"] if known else None
     again = load_text(NAMES, CACHED_TEMPLATES, local, identity)
     assert again.prompts == 0
-    assert torch.equal(again.found.features, made.found.features)
+    assert torch.equal(again.text.features, made.text.features)
     with pytest.raises(ConfigError, match="there is no file"):
         load_text(("cat",), CACHED_TEMPLATES, local, identity)
 
@@ -162,7 +162,7 @@ def test_a_damaged_file_is_made_again(encoding, caplog):
     again = load_text(NAMES, CACHED_TEMPLATES, encoding)
     assert "is damaged" in caplog.text
     assert again.prompts == 6
-    assert torch.equal(load_file(again.path)["features"], made.found.features)
+    assert torch.equal(load_file(again.path)["features"], made.text.features)
     assert list(made.path.parent.glob("text-*.safetensors")) == [made.path]
 
 

@@ -61,19 +61,19 @@ def _published(settings: NetworkSettings) -> Mapping[str, Tensor]:
     models = import_module("torchvision.models")
     known = models.get_model_weights(settings.name)
     tag = settings.weights
-    found = known.DEFAULT if tag == DEFAULT else known.__members__.get(tag)
-    if found is None:
+    weights = known.DEFAULT if tag == DEFAULT else known.__members__.get(tag)
+    if weights is None:
         raise ConfigError(
             f"{setting('network.weights')}: torchvision has no weights {tag!r} of "
             f"{settings.name}. Name a file, or one of {DEFAULT}, "
             f"{', '.join(known.__members__)}"
         )
     folder = Path(torch.hub.get_dir()) / "checkpoints"
-    digits = Path(found.url).stem.rpartition("-")[2]  # resnet18-f37072fd.pth
+    digits = Path(weights.url).stem.rpartition("-")[2]  # resnet18-f37072fd.pth
     path = obtain(
-        Remote("", (), found.url, folder, digits),
-        f"torchvision's {settings.name}, {found.name}",
-        lambda: 4 * found.meta["num_params"],
+        Remote("", (), weights.url, folder, digits),
+        f"torchvision's {settings.name}, {weights.name}",
+        lambda: 4 * weights.meta["num_params"],
         f"{setting('network.weights')} FILE",
     )
     return torch.load(str(path), map_location="cpu", weights_only=True)

@@ -108,8 +108,8 @@ def as_inputs(model: Model, images: Tensor) -> Tensor:
 
 def virtual_accuracy(model: Model, images: Tensor) -> float:
     """The share of a set's rows for which `model` predicts the label."""
-    found = model.in_chunks(lambda x: model(x).argmax(dim=1), images).to(images.device)
-    return float((found == labels_of(images, model.num_classes)).double().mean())
+    guess = model.in_chunks(lambda x: model(x).argmax(dim=1), images).to(images.device)
+    return float((guess == labels_of(images, model.num_classes)).double().mean())
 
 
 def uniform_noise(count: int, shape: Shape, rng: torch.Generator) -> Tensor:

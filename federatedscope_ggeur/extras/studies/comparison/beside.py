@@ -37,15 +37,15 @@ def beside_papers(comparison: Comparison) -> list[Sheet]:
     If no row belongs to a table, the comparison gets a note. This happens after a trial
     of a study on other data.
     """
-    found: list[Sheet] = []
+    sheets: list[Sheet] = []
     for name in dict.fromkeys(study.paper for study in comparison.studies):
         if not name:
             continue
         try:
-            found += beside_paper(comparison, name)
+            sheets += beside_paper(comparison, name)
         except DataError as error:
             comparison.notes.append(str(error).replace("--paper: ", ""))
-    return found
+    return sheets
 
 
 def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
@@ -78,8 +78,8 @@ def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
     places: list[_Place] = []
     about_heads: list[str] = []
     for table in comparison.tables:
-        found = [_place(paper, table, row) for row in table.rows.values()]
-        own = [place for place in found if place is not None]
+        tried = [_place(paper, table, row) for row in table.rows.values()]
+        own = [place for place in tried if place is not None]
         rows = {place.row.name: place.row for place in own}
         places += own
         about_heads += head_notes(replace(table, rows=rows))
@@ -97,9 +97,9 @@ def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
 def _place(paper: PaperTable, table: Table, row: Row) -> _Place | None:
     config = next(iter(row.runs.values())).results.config
     named = [row.name, *row.labels.values()]
-    found = next((name for name in named if name in paper.rows), None)
-    found = found or paper.row_of(config)
-    if found is None:
+    paper_row = next((name for name in named if name in paper.rows), None)
+    paper_row = paper_row or paper.row_of(config)
+    if paper_row is None:
         return None
     if paper.unit == "s":
         columns = {paper.columns[0]: _ROUND}
@@ -112,8 +112,8 @@ def _place(paper: PaperTable, table: Table, row: Row) -> _Place | None:
     else:
         column = paper.column_of(config)
         columns = {} if column is None else {column: AVG}
-    columns = {c: m for c, m in columns.items() if c in paper.rows[found]}
-    return _Place(row, found, columns) if columns else None
+    columns = {c: m for c, m in columns.items() if c in paper.rows[paper_row]}
+    return _Place(row, paper_row, columns) if columns else None
 
 
 def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
@@ -191,12 +191,7 @@ def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
         for (theirs, ours, source), names in differing.items():
             everywhere = len(names) == len(places)
             whom = "all" if everywhere else _cut(", ".join(names))
-            cells = [
-                SheetCell(theirs),
-                SheetCell(ours),
-                SheetCell(whom),
-                SheetCell(source),
-            ]
+            cells = [SheetCell(text) for text in (theirs, ours, whom, source)]
             rows.append((key, cells))
     return Sheet(
         f"What differs in the setting of Table {paper.name[5:]}",

@@ -84,17 +84,17 @@ class Comparison:
                 "target: must be a fraction above 0 and at most 1, such as 0.8 for "
                 f"80%; got {target:g}"
             )
-        found = find_runs(folders)
+        contents = find_runs(folders)
         sets: dict[tuple, list[FoundRun]] = {}
-        for run in found.runs:
+        for run in contents.runs:
             results = run.results
             key = (frozenset(results.domains), tuple(results.class_names))
             sets.setdefault(key, []).append(run)
-        tables = [_table(runs, found.studies, baseline) for runs in sets.values()]
-        tables.sort(key=lambda table: _place(table, found.studies))
+        tables = [_table(runs, contents.studies, baseline) for runs in sets.values()]
+        tables.sort(key=lambda table: _place(table, contents.studies))
         if baseline is not None and not any(table.baselines for table in tables):
             raise _no_baseline(baseline, tables)
-        return cls(tables, found.studies, found.notes, target)
+        return cls(tables, contents.studies, contents.notes, target)
 
     @property
     def title(self) -> str:
@@ -204,10 +204,10 @@ def _rows(
 ) -> dict[str, Row]:
     """Rows by name, in the order of the axes."""
     names = [axis.name for axis in axes]
-    found: dict[str, Row] = {}
+    by_name: dict[str, Row] = {}
     for run, labels in zip(runs, named.labels):
         name = name_of(labels, names) or "all runs"
-        row = found.setdefault(name, Row(name, labels, {}))
+        row = by_name.setdefault(name, Row(name, labels, {}))
         other = row.runs.setdefault(run.results.seed, run)
         if other is not run:
             raise DataError(
@@ -225,7 +225,7 @@ def _rows(
 
     return {
         row.name: replace(row, runs=dict(sorted(row.runs.items())))
-        for row in sorted(found.values(), key=place)
+        for row in sorted(by_name.values(), key=place)
     }
 
 
@@ -275,11 +275,11 @@ def _beside(rows: dict[str, Row], axis: str, point: str) -> dict[str, str]:
     The baseline is the row that has `point` on `axis` and is otherwise equal.
     """
     by_labels = {frozenset(row.labels.items()): row.name for row in rows.values()}
-    found = {
+    others = {
         name: by_labels.get(frozenset({**row.labels, axis: point}.items()))
         for name, row in rows.items()
     }
-    return {name: other for name, other in found.items() if other is not None}
+    return {name: other for name, other in others.items() if other is not None}
 
 
 def _no_baseline(asked: str, tables: Sequence[Table]) -> ConfigError:

@@ -80,7 +80,7 @@ def figures(
     """
     check_width(width)
     wanted = _FIGURES if names is None else names
-    found = []
+    pictures = []
     with style():
         for number, table in enumerate(comparison.tables):
             end = f"_{number + 1}" if len(comparison.tables) > 1 else ""
@@ -90,8 +90,8 @@ def figures(
                 picture = draw(table, width, f"{name}{end}", number)
                 if picture is not None:
                     settle(picture.figure)
-                    found.append(picture)
-    return found
+                    pictures.append(picture)
+    return pictures
 
 
 def by_round(row: Row) -> Curve | None:
@@ -264,8 +264,8 @@ def panels_of(
     for name in names:
         groups.setdefault(heading(table.rows[name].labels, others), []).append(name)
     shown = {name: table.rows[name].labels.get(first, name) for name in names}
-    found = [(title, part) for title, group in groups.items() for part in chunks(group)]
-    return found, shown
+    parts = [(title, part) for title, group in groups.items() for part in chunks(group)]
+    return parts, shown
 
 
 _FIGURES = {

@@ -41,14 +41,14 @@ def report_files(
     """
     check_formats(formats)
     behind = "".join(f"\n{sheet_markdown(sheet)}\n" for sheet in more)
-    found = {
+    all_texts = {
         "table.md": comparison.to_markdown() + behind,
         "table.csv": comparison.to_csv(),
         "table.tex": comparison.to_latex(),
         "report.html": comparison.to_html(pictures, more),
         **(texts or {}),
     }
-    files = {name: text.encode() for name, text in found.items()}
+    files = {name: text.encode() for name, text in all_texts.items()}
     for picture in pictures:
         for form in formats:
             files[f"{picture.name}.{form}"] = render(picture, form)

@@ -305,8 +305,8 @@ def differences(
         The numbers of each row and of its baseline, by the row's name, and each by
         seed. Rows without a common seed are left out.
     """
-    found = {name: paired(*both) for name, both in rows.items()}
-    known = {name: found for name, found in found.items() if found is not None}
+    pairs = {name: paired(*both) for name, both in rows.items()}
+    known = {name: one for name, one in pairs.items() if one is not None}
     corrected = holm([one.p for one in known.values()])
     return {
         name: replace(one, p_holm=p) for (name, one), p in zip(known.items(), corrected)

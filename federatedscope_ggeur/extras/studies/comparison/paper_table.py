@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .labels import Spread
 from .latex import PREAMBLE, caption_of, environment, escaped, label_of
 from .pictures import WIDTHS, Picture
 from .runs import AVG, STD, Measure
@@ -39,9 +38,8 @@ def as_paper_tables(tables: Sequence[Table], title: str, only_avg: bool) -> str:
         parts.append(_environment(tables[0].first, cells, [AVG], title, taken))
     if not only_avg or not columns:
         for table in tables:
-            others = [axis.name for axis in table.axes[1:]]
             cells = {
-                (table.point(row), heading(row.labels, others)): row
+                (table.point(row), heading(row.labels, table.others)): row
                 for row in table.rows.values()
             }
             measures = [measure for measure in table.scores if measure is not STD]
@@ -86,8 +84,8 @@ def _environment(
     marks = {column: _marks(cells, names, *column) for column in columns}
     body = []
     for name in names:
-        found = [_cell(cells, name, c, marks[c].get(name)) for c in columns]
-        body.append(" & ".join([escaped(name), *found]) + r" \\")
+        texts = [_cell(cells, name, c, marks[c].get(name)) for c in columns]
+        body.append(" & ".join([escaped(name), *texts]) + r" \\")
     return environment(
         "l" + "c" * len(columns),
         _heads(first, settings, measures),
@@ -145,12 +143,9 @@ def _cell(
         return "-"
     mean = f"{100 * spread.mean:.2f}"
     shown = mean if mark is None else _MARKED[mark].format(mean)
-    error = _error(spread)
-    return shown if error is None else rf"{shown} {{\scriptsize$\pm${error}}}"
-
-
-def _error(spread: Spread) -> str | None:
-    return None if spread.error is None else f"{100 * spread.error:.2f}"
+    if spread.error is None:
+        return shown
+    return rf"{shown} {{\scriptsize$\pm${100 * spread.error:.2f}}}"
 
 
 def _caption(title: str, rows: list[Row], measures: list[Measure]) -> str:

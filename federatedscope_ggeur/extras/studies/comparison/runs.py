@@ -71,7 +71,7 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
         A folder does not exist, or there is no finished run. Or files are broken, or of
         another version or kind. The message names all these files.
     """
-    found: list[FoundRun] = []
+    runs: list[FoundRun] = []
     problems: list[str] = []
     studies: dict[Path, Study] = {}
     unfinished = 0
@@ -87,7 +87,7 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
         if results.status != "finished":
             unfinished += 1
         else:
-            found.append(run)
+            runs.append(run)
     if problems:
         more = len(problems) - _LISTED
         lines = problems[:_LISTED] + [f"and {more} more"] * (more > 0)
@@ -97,7 +97,7 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
         if folder.is_dir():
             _add(studies, folder)
     notes = [_unfinished_note(unfinished)] if unfinished else []
-    if not found:
+    if not runs:
         named = ", ".join(f"'{folder}'" for folder in folders)
         raise DataError(
             f"there is no finished run in {named}: no {RESULTS_FILE} is in or below "
@@ -106,7 +106,7 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
             + "".join(f"; {note}" for note in notes)
             + "".join(f"; {_failed_note(study)}" for study in studies.values())
         )
-    return FoundRuns(found, list(studies.values()), notes)
+    return FoundRuns(runs, list(studies.values()), notes)
 
 
 def _results_files(folders: Sequence[str | os.PathLike]) -> Iterator[Path]:
@@ -117,12 +117,12 @@ def _results_files(folders: Sequence[str | os.PathLike]) -> Iterator[Path]:
     seen: set[Path] = set()
     for folder in map(Path, folders):
         if folder.is_dir():
-            found = sorted(_below(folder))
+            paths = sorted(_below(folder))
         elif folder.name == RESULTS_FILE and folder.is_file():
-            found = [folder]
+            paths = [folder]
         else:
             raise DataError(f"'{folder}' is neither a folder nor a file {RESULTS_FILE}")
-        for path in found:
+        for path in paths:
             if (real := path.resolve()) not in seen:
                 seen.add(real)
                 yield path

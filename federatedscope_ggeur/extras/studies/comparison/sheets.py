@@ -89,9 +89,9 @@ _HEAD: Column = ("head", lambda row: SheetCell(row.head))
 
 def score_sheets(table: Table) -> list[Sheet]:
     """All sheets of one table, but for that of costs."""
-    found = [grid_sheet(table)] if table.columns else []
-    found.append(scores_sheet(table))
-    return found + ([differences_sheet(table)] if table.baselines else [])
+    grids = [grid_sheet(table)] if table.columns else []
+    differences = [differences_sheet(table)] if table.baselines else []
+    return [*grids, scores_sheet(table), *differences]
 
 
 def sheets(table: Table, target: float | None) -> list[Sheet]:
@@ -103,8 +103,8 @@ def overview_sheet(table: Table) -> Sheet:
     """A short sheet: AVG, its standard error, and the bytes of a client."""
 
     def error(row: Row) -> SheetCell:
-        found = row.spread(AVG)
-        share = None if found is None else found.error
+        spread = row.spread(AVG)
+        share = None if spread is None else spread.error
         return SheetCell(NONE if share is None else f"{100 * share:.2f}")
 
     def sent(measure: Measure) -> Column:
@@ -206,7 +206,7 @@ def grid_sheet(table: Table) -> Sheet:
 
 def differences_sheet(table: Table) -> Sheet:
     """A sheet of AVG minus the baseline's AVG, with intervals and p-values."""
-    found, baselines = table.differences(AVG), table.baselines
+    differences, baselines = table.differences(AVG), table.baselines
     several = len(set(baselines.values())) > 1
 
     def compared(row: Row) -> SheetCell:
@@ -215,7 +215,8 @@ def differences_sheet(table: Table) -> Sheet:
 
     def difference(title: str, text: Callable[[Difference], str]) -> Column:
         def cell(row: Row) -> SheetCell:
-            return SheetCell(text(found[row.name]) if row.name in found else NONE)
+            one = differences.get(row.name)
+            return SheetCell(NONE if one is None else text(one))
 
         return title, cell
 
@@ -253,10 +254,10 @@ def _costs(table: Table, asked: float | None) -> Sheet:
         share = table.target(row.name, asked)
         if share is None:
             return SheetCell(NONE)
-        found = table.rounds(row.name, share)
-        text = f"{fmean(found.values()):.1f}" if found else "never"
-        some = found and len(found) < len(row.runs)
-        return SheetCell(text, f"({len(found)} of {len(row.runs)} seeds)" * bool(some))
+        first = table.rounds(row.name, share)
+        text = f"{fmean(first.values()):.1f}" if first else "never"
+        some = first and len(first) < len(row.runs)
+        return SheetCell(text, f"({len(first)} of {len(row.runs)} seeds)" * bool(some))
 
     why = (
         "given by --target"
@@ -348,8 +349,8 @@ def _cost(row: Row, measure: Measure) -> SheetCell:
 
 
 def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
-    others = [axis.name for axis in table.axes[1:]]
-    among = f" among rows of one {' and '.join(others)}" if others else ""
+    others = " and ".join(table.others)
+    among = f" among rows of one {others}" if others else ""
     notes = []
     if any(best.tested for best in bests):
         notes.append(

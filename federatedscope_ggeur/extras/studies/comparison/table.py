@@ -56,8 +56,8 @@ class Row:
 
     def numbers(self, measure: Measure) -> dict[int, float]:
         """The number of each seed. Seeds without the number are left out."""
-        found = {seed: measure.of(run.results) for seed, run in self.runs.items()}
-        return {seed: value for seed, value in found.items() if value is not None}
+        values = {seed: measure.of(run.results) for seed, run in self.runs.items()}
+        return {seed: value for seed, value in values.items() if value is not None}
 
     def spread(self, measure: Measure) -> Spread | None:
         """Mean, deviation and interval over seeds; None if no seed has the number."""
@@ -124,6 +124,11 @@ class Table:
         """The axis of the rows."""
         return self.axes[0].name if self.axes else ""
 
+    @property
+    def others(self) -> list[str]:
+        """The axes behind the first."""
+        return [axis.name for axis in self.axes[1:]]
+
     def point(self, row: Row) -> str:
         """The row's point on the first axis."""
         return row.labels.get(self.first, row.name)
@@ -168,7 +173,7 @@ class Table:
         for (seed, _), names in rows.items():
             if len(names) > 1:
                 seeds.setdefault(tuple(names), []).append(seed)
-        return [(list(names), sorted(found)) for names, found in seeds.items()]
+        return [(list(names), sorted(own)) for names, own in seeds.items()]
 
     def best(self, measure: Measure) -> Best:
         """The best rows of each group of rows that differ only on the first axis.
@@ -188,10 +193,9 @@ class Table:
 
     def _alike(self) -> dict[str, list[str]]:
         """Groups of rows that differ only on the first axis, by their other points."""
-        others = [axis.name for axis in self.axes[1:]]
         groups: dict[str, list[str]] = {}
         for name, row in self.rows.items():
-            groups.setdefault(name_of(row.labels, others), []).append(name)
+            groups.setdefault(name_of(row.labels, self.others), []).append(name)
         return groups
 
     def _best_of(self, names: Iterable[str], measure: Measure) -> Best:
@@ -207,16 +211,16 @@ class Table:
         equal = {n for n, s in spreads.items() if s.mean == spreads[top].mean}
         best = self.rows[top].numbers(measure)
         others = [name for name in spreads if name != top]
-        found = differences(
+        compared = differences(
             {name: (self.rows[name].numbers(measure), best) for name in others}
         )
-        known = [found.get(name) for name in others]
+        known = [compared.get(name) for name in others]
         if any(d is None or d.spread.n < CLAIM_FROM for d in known):
             return Best(frozenset(equal))
         # Without a p-value all differences are the same number, so it is always worse.
         shared = {
             name
-            for name, d in found.items()
+            for name, d in compared.items()
             if d.p_holm is not None and not d.is_significant
         } | {top}
         # A row may be surely worse and still have a better mean than one that varies.
@@ -241,11 +245,11 @@ class Table:
 
         Seeds that never reach it are left out.
         """
-        found = {
+        rounds = {
             seed: rounds_to(run.results, target)
             for seed, run in self.rows[name].runs.items()
         }
-        return {seed: number for seed, number in found.items() if number is not None}
+        return {seed: number for seed, number in rounds.items() if number is not None}
 
     def grid(self) -> tuple[list[str], list[str], dict[tuple[str, str], str]]:
         """The table as a grid, with the axes `columns` side by side.
@@ -299,20 +303,19 @@ def across(tables: Sequence[Table]) -> list[tuple[str, Table, list[Row]]]:
         return []
     axes = dict.fromkeys(axis for table in tables for axis in table.shared)
     telling = [a for a in axes if len({table.shared.get(a) for table in tables}) > 1]
-    found: list[tuple[str, Table, list[Row]]] = []
+    columns: list[tuple[str, Table, list[Row]]] = []
     times: Counter[str] = Counter()
     for table in tables:
-        others = [axis.name for axis in table.axes[1:]]
         settings: dict[str, list[Row]] = {}
         for row in table.rows.values():
-            settings.setdefault(heading(row.labels, others), []).append(row)
+            settings.setdefault(heading(row.labels, table.others), []).append(row)
         name = heading(table.shared, telling) or table.title
         for setting, rows in settings.items():
             title = ", ".join(filter(None, [name, setting]))
             times[title] += 1
             same = f" ({times[title]})" if times[title] > 1 else ""
-            found.append((title + same, table, rows))
-    return found
+            columns.append((title + same, table, rows))
+    return columns
 
 
 def heading(labels: dict[str, str], axes: Sequence[str]) -> str:
@@ -379,9 +382,9 @@ def _lines(table: Table, target: float | None) -> list[dict]:
             ]
             if (spread := row.spread(measure)) is not None:
                 lines.append({**line, **_spread(spread), "best": best.mark(name)})
-            if (found := differences.get(name)) is not None:
-                tested = {"p": found.p, "p_holm": found.p_holm}
-                known = {**_spread(found.spread), **tested}
+            if (difference := differences.get(name)) is not None:
+                tested = {"p": difference.p, "p_holm": difference.p_holm}
+                known = {**_spread(difference.spread), **tested}
                 lines.append({**line, **known, "baseline": table.baselines[name]})
     for name, row in table.rows.items():
         goal = table.target(name, target)

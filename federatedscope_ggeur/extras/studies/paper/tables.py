@@ -234,23 +234,23 @@ def _row(name: str, row: str) -> dict[str, Any]:
 @cache
 def _methods() -> dict[str, dict[str, str]]:
     """The settings of each of the paper's methods."""
-    found: dict[str, dict[str, str]] = {}
+    methods: dict[str, dict[str, str]] = {}
     with open(_FOLDER / "methods.csv", newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            found.setdefault(line["method"], {})[line["key"]] = line["value"]
-    return found
+            methods.setdefault(line["method"], {})[line["key"]] = line["value"]
+    return methods
 
 
 def _row_said(rows) -> dict[str, dict[str, Stated]]:
     """The settings of Table 9 for the rows of its methods, and for closed forms."""
     table9, form = _read("table9")[1], "ggeur.closed_form"
-    found: dict[str, dict[str, Stated]] = {}
+    by_row: dict[str, dict[str, Stated]] = {}
     for row in rows:
         own = table9.get(row.split(" ")[0], {})
-        found[row] = {key: Stated(value, "Table 9") for key, value in own.items()}
+        by_row[row] = {key: Stated(value, "Table 9") for key, value in own.items()}
         if form in _methods().get(row, {}):
-            found[row][form] = Stated(_methods()[row][form], "the row's name")
-    return {row: said for row, said in found.items() if said}
+            by_row[row][form] = Stated(_methods()[row][form], "the row's name")
+    return {row: said for row, said in by_row.items() if said}
 
 
 def _plain(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -267,16 +267,16 @@ def _plain(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _only(known: Mapping[str, Mapping[str, Any]], config) -> str | None:
-    found = [
+    names = [
         name
         for name, settings in known.items()
         if settings and all(_same(stated_at(config, k), v) for k, v in settings.items())
     ]
-    return found[0] if len(found) == 1 else None
+    return names[0] if len(names) == 1 else None
 
 
-def _same(found: Any, wanted: Any) -> bool:
+def _same(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
-        return isinstance(found, (list, tuple)) and sorted(found) == wanted
+        return isinstance(value, (list, tuple)) and sorted(value) == wanted
     # A run without the extra that has the setting lacks it.
-    return found == wanted or (found is None and wanted == "")
+    return value == wanted or (value is None and wanted == "")
