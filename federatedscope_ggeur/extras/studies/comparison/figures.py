@@ -259,11 +259,11 @@ def panels_of(
     shown : dict of str to str
         The name of each row in the legend.
     """
-    first, *others = (axis.name for axis in table.axes)
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(heading(table.rows[name].labels, others), []).append(name)
-    shown = {name: table.rows[name].labels.get(first, name) for name in names}
+        title = heading(table.rows[name].labels, table.others)
+        groups.setdefault(title, []).append(name)
+    shown = {name: table.point(table.rows[name]) for name in names}
     parts = [(title, part) for title, group in groups.items() for part in chunks(group)]
     return parts, shown
 
