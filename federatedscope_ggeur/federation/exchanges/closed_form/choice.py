@@ -545,6 +545,11 @@ def cost_of_withheld(
 #: If at most this share of the rows is withheld, a mean of two heads is not worth the
 #: rounds. Measured in docs/heads.md.
 _FEW_WITHHELD = 0.02
+#: So few left-out rows may be wrong by chance: their number is at most twice its
+#: standard error. Then no gain by training can be seen.
+_FEW_WRONG = 4
+#: If more than this share of the rows is withheld, left-out rows stand for too little.
+_MANY_WITHHELD = 0.2
 
 
 def end_or_train(
@@ -561,7 +566,8 @@ def end_or_train(
     rows of such classes, a trained head is kept only if validation rows prefer it.
     Without validation rows, training would be useless. A run that `averages` the two
     heads also trains if every class was sent, but many rows are withheld, or if the
-    trained head is an MLP. An MLP begins at random weights.
+    trained head is an MLP. An MLP begins at random weights. It does not if the one-shot
+    head is right on nearly all left-out rows.
 
     If each client has too few rows of the classes that nobody sent to tell, all
     withheld rows count as such rows.
@@ -590,7 +596,9 @@ def end_or_train(
         "absent_rows": absent,
         "validation_rows": validation,
     }
+    may_gain = share > _MANY_WITHHELD or _wrong_rows(choice.details) > _FEW_WRONG
     averaged = averages and not absent and (hidden > 0 or share > _FEW_WITHHELD)
+    averaged = averaged and (validation > 0 or may_gain)
     if averaged:
         known["averaged"] = True
     if hidden:
@@ -598,6 +606,13 @@ def end_or_train(
         choice = choice._replace(start=None)
     ends = not validation and not absent and not averaged
     return choice._replace(details={**choice.details, **known}, ends=ends)
+
+
+def _wrong_rows(details: Mapping[str, Any]) -> float:
+    """How many left-out rows the best candidate classifies wrongly; infinite if none
+    was scored."""
+    most = max((one["accuracy"] for one in details.get("candidates", ())), default=None)
+    return math.inf if most is None else round((1 - most) * details["scored_rows"])
 
 
 def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:
