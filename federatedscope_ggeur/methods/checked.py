@@ -63,7 +63,7 @@ class _Returned:
         The hook's name.
     function : callable
         The hook itself.
-    found : object
+    value : object
     """
 
     def __init__(self, method: Method, name: str, function: object, value: Any):
