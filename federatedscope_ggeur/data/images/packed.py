@@ -278,10 +278,8 @@ class _ArraysOnly(pickle.Unpickler):
 def _unpickle(path: str | os.PathLike) -> dict:
     with open(path, "rb") as file:
         # Python 2 wrote the genuine files, and its texts are bytes.
-        content = _ArraysOnly(io.BytesIO(file.read()), encoding="latin1").load()
-    return {
-        k.decode("latin1") if isinstance(k, bytes) else k: content[k] for k in content
-    }
+        batch = _ArraysOnly(io.BytesIO(file.read()), encoding="latin1").load()
+    return {k.decode("latin1") if isinstance(k, bytes) else k: batch[k] for k in batch}
 
 
 def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
