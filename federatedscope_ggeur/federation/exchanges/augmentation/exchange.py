@@ -380,7 +380,7 @@ class AugmentationExchange(Exchange):
             data = np.frombuffer(getattr(self, name), np.uint8)
             kept[name] = torch.from_numpy(data.copy())
         weights = self.server.aggregation_weights
-        # Two kept, not one for each of very many clients.
+        # Two tensors, not one for each of very many clients.
         kept["weights.clients"] = torch.tensor([*weights], dtype=torch.int64)
         kept["weights.values"] = torch.tensor([*weights.values()], dtype=torch.float64)
         for k in weights:
