@@ -325,9 +325,9 @@ class Exchange:
         return []
 
     @staticmethod
-    def privacy(found: Privacy, run: Demands) -> Privacy:
-        """The privacy of a run with this exchange; `found` is that without it."""
-        return found
+    def privacy(before: Privacy, run: Demands) -> Privacy:
+        """The privacy of a run with this exchange; `before` is that without it."""
+        return before
 
     @staticmethod
     def note_on_head(head: Model | None, class_names: Sequence[str]) -> str:
