@@ -129,7 +129,7 @@ def test_a_restored_watch_sees_what_one_that_was_not_stopped_sees(losses, at):
     assert second.state() == first.state()
     for number, loss in enumerate(losses[at:], at + 1):
         look(second, number, loss)
-    assert second.signs == whole.found
+    assert second.signs == whole.signs
 
 
 def test_a_changed_state_is_refused():
