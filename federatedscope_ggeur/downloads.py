@@ -140,9 +140,8 @@ def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> 
         The weights cannot be obtained; the message says what to fetch by hand and how
         to use it.
     """
-    found = find(remote)
-    if found is not None:
-        return found
+    if (path := find(remote)) is not None:
+        return path
     about = f"about {size() / 1e6:,.0f} MB"
     hint = (
         f"On a machine with a network, fetch {remote.address}, copy the file to this "
@@ -181,20 +180,20 @@ def check_network(address: str) -> None:
     asked = urlsplit(proxies.get("https") or proxies.get("all") or address)
     port = asked.port or (80 if asked.scheme == "http" else 443)
     where = asked.hostname or host, port
-    found: list[Exception] = []
+    errors: list[Exception] = []
 
     def connect() -> None:
         try:
             socket.create_connection(where, _REACH).close()
         except OSError as error:
-            found.append(error)
+            errors.append(error)
 
     # Looking up a name without an answer takes longer than any time-out of a socket.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(_REACH)
-    if thread.is_alive() or found:
-        why = found[0] if found else f"no answer within {_REACH:g} s"
+    if thread.is_alive() or errors:
+        why = errors[0] if errors else f"no answer within {_REACH:g} s"
         raise OSError(f"{where[0]} cannot be reached ({why})")
 
 

@@ -66,8 +66,8 @@ def did_you_mean(given: object, known: Iterable[object], cutoff: float = 0.6) ->
     return f"; did you mean {by_case[near[0]]}?" if len(near) == 1 else ""
 
 
-def _cut(found: re.Match) -> str:
-    return f"{found[0][:100]}... ({len(found[0])} characters)"
+def _cut(match: re.Match) -> str:
+    return f"{match[0][:100]}... ({len(match[0])} characters)"
 
 
 class GGEURError(Exception):
@@ -141,7 +141,7 @@ def without_folders(text: str) -> str:
     this machine keeps the full text.
     """
     for pattern in (_QUOTED_PATH, _PATH):
-        text = pattern.sub(lambda found: _last_name(found[0]), text)
+        text = pattern.sub(lambda match: _last_name(match[0]), text)
     return text
 
 

@@ -189,9 +189,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             clients, domains = _kept(clients, kept), _kept(domains, kept)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            (found,) = self.classes_.tolist()
+            (only,) = self.classes_.tolist()
             raise ValueError(
-                f"y has only one class, {found!r}; give rows of at least two"
+                f"y has only one class, {only!r}; give rows of at least two"
             )
         least = min(len(X), 2 * len(self.classes_))
         if sample_weight is not None and sample_weight.sum() < least:
@@ -277,17 +277,16 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             With two classes the shape is (n_samples,): the logit of ``classes_[1]``
             less that of ``classes_[0]``.
         """
-        found = self._scores(X, clients, "logits", exact=True).numpy()
-        found = found[:, self._places]
-        return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
+        logits = self._scores(X, clients, "logits", exact=True).numpy()[:, self._places]
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; with `deep` each setting, too, as
         ``settings__<name>``."""
-        found = super().get_params(deep)
+        params = super().get_params(deep)
         if deep and isinstance(self.settings, Mapping):
-            found |= {f"{_SETTING}{k}": v for k, v in flatten(self.settings)}
-        return found
+            params |= {f"{_SETTING}{k}": v for k, v in flatten(self.settings)}
+        return params
 
     def set_params(self, **params) -> FederatedClassifier:
         """Set parameters; ``settings__<name>`` sets one setting, for a grid search.

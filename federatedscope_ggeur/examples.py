@@ -61,9 +61,8 @@ def find_config(name: str | os.PathLike) -> Path:
     ConfigError
         There is neither such a file nor such an example.
     """
-    found = _find(name, example_configs)
-    if found is not None:
-        return found
+    if (config := _find(name, example_configs)) is not None:
+        return config
     bundled = [path.stem for path in example_configs()]
     raise ConfigError(
         f"the config file '{Path(name)}' {_missing(name)}, and no bundled config has "
@@ -82,9 +81,8 @@ def find_study(name: str | os.PathLike) -> Path:
     ConfigError
         There is neither such a file nor such a bundled study.
     """
-    found = _find(name, study_files)
-    if found is not None:
-        return found
+    if (study := _find(name, study_files)) is not None:
+        return study
     bundled = [path.stem for path in study_files()]
     raise ConfigError(
         f"the study file '{Path(name)}' {_missing(name)}, and no bundled study has "

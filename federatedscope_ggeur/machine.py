@@ -133,9 +133,8 @@ def peak_memory() -> int | None:
     """
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text()
-        found = re.search(r"VmHWM:\s*(\d+) kB", status)
-        if found:
-            return int(found.group(1)) * 1024
+        if match := re.search(r"VmHWM:\s*(\d+) kB", status):
+            return int(match.group(1)) * 1024
     try:
         import resource
     except ImportError:  # Windows

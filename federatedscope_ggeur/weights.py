@@ -121,18 +121,18 @@ def timm_config(library: ModuleType, model: str, tag: str, key: str):
     """
     plain = model.partition(".")[0]
     try:
-        found = library.get_pretrained_cfg(
+        config = library.get_pretrained_cfg(
             model if tag == DEFAULT else f"{plain}.{tag}"
         )
     except RuntimeError:  # timm has no weights with that tag
-        found = None
-    if found is None or not (found.hf_hub_id or found.url):
+        config = None
+    if config is None or not (config.hf_hub_id or config.url):
         tags = library.list_pretrained(f"{plain}.*")
         raise ConfigError(
             f"{key}: timm has no weights '{tag}' of {model}. Name a file, or one of "
             f"timm's tags: {', '.join(tags) or 'none'}"
         )
-    return found
+    return config
 
 
 def parameter_bytes(build: Callable[[], nn.Module]) -> int:

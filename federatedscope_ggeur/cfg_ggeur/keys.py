@@ -401,12 +401,11 @@ def describe_keys(words: Sequence[str] = ()) -> str:
     capitals or not.
     """
     wanted = [word.lower() for word in words]
-    found = [
+    return "\n".join(
         entry
         for entry in map("\n".join, _entries())
         if all(word in entry.lower() for word in wanted)
-    ]
-    return "\n".join(found)
+    )
 
 
 def _entries() -> Iterator[list[str]]:

@@ -136,7 +136,7 @@ def unsettle_defaults(cfg, names: Iterable[str]) -> None:
 
 def idle_notes(cfg) -> list[str]:
     """A note on settings that have no effect here but differ from FS's defaults."""
-    found = []
+    idle = []
     for name, default in _IDLE.items():
         try:
             value = get_key(cfg, name)
@@ -146,8 +146,8 @@ def idle_notes(cfg) -> list[str]:
             continue
         if value != default:
             instead = _INSTEAD.get(name)
-            found.append(f"{name} ({instead})" if instead else name)
-    return [f"these settings have no effect here: {', '.join(found)}"] if found else []
+            idle.append(f"{name} ({instead})" if instead else name)
+    return [f"these settings have no effect here: {', '.join(idle)}"] if idle else []
 
 
 _LISTED = 25  # problems in one message

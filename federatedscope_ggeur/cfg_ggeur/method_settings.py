@@ -29,11 +29,11 @@ def base_method(cfg) -> type[Method]:
 
 def parts_in_use(cfg) -> list[type[Method]]:
     """The classes of the base method and, if it is used, the baseline augmentation."""
-    found = (
+    parts = (
         METHODS.get(read(cfg.ggeur, TrainingKeys).base_method),
         AUGMENTATIONS.get(read(cfg.ggeur, AugmentationKeys).augmentation),
     )
-    return [part for part in found if part is not None]
+    return [part for part in parts if part is not None]
 
 
 def part_settings(cfg, part: type[Method]) -> dict:
@@ -45,13 +45,13 @@ def part_settings(cfg, part: type[Method]) -> dict:
     if not keys:
         return {}
     section = section_of(part)
-    node, found = get_key(cfg, section), {}
+    node, values = get_key(cfg, section), {}
     for name in settings_in(node):
         if name in keys:
-            found[name] = keys[name].read(get_key(node, name))
+            values[name] = keys[name].read(get_key(node, name))
         elif section in open_sections():
-            found[name] = node[name]
-    return found
+            values[name] = node[name]
+    return values
 
 
 def method_of(cfg) -> Method:

@@ -155,12 +155,12 @@ def _installed() -> list[tuple[str, str]]:
     """The module and the name of each installed entry point, sorted by name."""
     every = entry_points()
     # Python 3.9 gives a dict, in which some entry points appear twice.
-    found = (
+    ours = (
         every.select(group=ENTRY_POINTS)
         if hasattr(every, "select")
         else every.get(ENTRY_POINTS, ())
     )
-    points = {(point.name, point.value.partition(":")[0].strip()) for point in found}
+    points = {(point.name, point.value.partition(":")[0].strip()) for point in ours}
     return [(module, name) for name, module in sorted(points)]
 
 

@@ -118,12 +118,12 @@ def local_schedule(cfg) -> federation.StepSchedule | federation.CosineSchedule |
     node = cfg.train.scheduler
     if not node.type:
         return None
-    found = {n: node.get(n, value) for n, (value, _) in _TAKES[node.type].items()}
+    given = {n: node.get(n, value) for n, (value, _) in _TAKES[node.type].items()}
     if node.type == "StepLR":
-        return federation.StepSchedule(int(found["step_size"]), float(found["gamma"]))
-    period = int(found["T_max"]) or cfg.federate.total_round_num
+        return federation.StepSchedule(int(given["step_size"]), float(given["gamma"]))
+    period = int(given["T_max"]) or cfg.federate.total_round_num
     return federation.CosineSchedule(
-        period, float(found["eta_min"]), float(found["first_rate"])
+        period, float(given["eta_min"]), float(given["first_rate"])
     )
 
 

@@ -99,9 +99,9 @@ def withheld_line(settings: RunSettings, held: holdings.Holdings) -> str:
     "" if no statistics are sent. Also "" if much is withheld, because `start_notes`
     tells it then.
     """
-    found = withheld(settings.demands, held, settings.role.min_samples)
-    quiet = found is None or advice.is_much(found)
-    return "" if quiet else advice.withheld_text(found)
+    amount = withheld(settings.demands, held, settings.role.min_samples)
+    quiet = amount is None or advice.is_much(amount)
+    return "" if quiet else advice.withheld_text(amount)
 
 
 def withheld(
@@ -197,13 +197,13 @@ _NO_GUARANTEE = Privacy(
 
 def privacy_of(cfg, engine: str = "") -> Privacy:
     """The privacy of a run with `cfg` on an engine, as docs/privacy.md describes it."""
-    found = _privacy_of(cfg)
+    privacy = _privacy_of(cfg)
     warning = all_of("runs_code").get(engine)
     if warning is None or not (
-        found.keys or (found.dp and found.dp.noise_by == "client")
+        privacy.keys or (privacy.dp and privacy.dp.noise_by == "client")
     ):
-        return found
-    return replace(found, warnings=[warning, *found.warnings])
+        return privacy
+    return replace(privacy, warnings=[warning, *privacy.warnings])
 
 
 def _privacy_of(cfg) -> Privacy:
@@ -211,10 +211,10 @@ def _privacy_of(cfg) -> Privacy:
     if base_method(cfg).pools_data:
         seen = ["the rows of all clients"]
         return replace(_NO_GUARANTEE, server_sees=seen, warnings=[_POOLED])
-    found = _of_core(cfg, demands)
+    privacy = _of_core(cfg, demands)
     for part in due_exchanges(demands):
-        found = part.privacy(found, demands)
-    return found
+        privacy = part.privacy(privacy, demands)
+    return privacy
 
 
 def _of_core(cfg, demands: Demands) -> Privacy:

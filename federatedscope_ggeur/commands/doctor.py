@@ -98,11 +98,11 @@ def _weights() -> str:
         from federatedscope_ggeur.data.encoders import encoder_stamp, resolve
 
         settings = resolve(EncoderSettings())
-        found = (encoder_stamp(settings) or {}).get("weights")
+        weights = (encoder_stamp(settings) or {}).get("weights")
     except Exception as error:  # reported above; a broken install may raise anything
         return f"weights for images: unknown ({error})"
     name = f"{settings.name} {settings.model}, {settings.pretrained}"
-    if found:
+    if weights:
         return f"weights for images: {name}: on this machine"
     return (
         f"weights for images: {name}: not on this machine; the first run with images "

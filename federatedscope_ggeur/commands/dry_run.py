@@ -44,8 +44,8 @@ def show_forecast(cfg) -> int:
         for part in due_exchanges(run.settings.demands):
             say(*part.forecast(run.settings.role, clients))
         run.engine.phase = phase
-        found = forecast(run)
-        say(*_about_bytes(found, run), *_about_memory(found, run), *_about_time(found))
+        costs = forecast(run)
+        say(*_about_bytes(costs, run), *_about_memory(costs, run), *_about_time(costs))
     return 0
 
 
@@ -80,18 +80,18 @@ def _about_rows(run: Run) -> list[str]:
     return [f"rows of a client: {_spread(rows)}"]
 
 
-def _about_bytes(found: Forecast, run: Run) -> list[str]:
+def _about_bytes(costs: Forecast, run: Run) -> list[str]:
     cells: list[tuple[str, str, str]] = [("bytes", "up", "down")]
-    if found.pooled is not None:
-        title = f"rows of {found.pooled.clients} clients, pooled"
-        cells.append((title, bytes_text(found.pooled.bytes_up), bytes_text(0)))
-    cells += _cells("round 0", found.round0)
-    many = f"{found.drawn} client{'s' if found.drawn > 1 else ''}"
-    cells += _cells(f"a round, of {many}", found.round)
-    cells += _cells("calibration", found.calibration)
+    if costs.pooled is not None:
+        title = f"rows of {costs.pooled.clients} clients, pooled"
+        cells.append((title, bytes_text(costs.pooled.bytes_up), bytes_text(0)))
+    cells += _cells("round 0", costs.round0)
+    many = f"{costs.drawn} client{'s' if costs.drawn > 1 else ''}"
+    cells += _cells(f"a round, of {many}", costs.round)
+    cells += _cells("calibration", costs.calibration)
     most = "at most " if run.cfg.early_stop.patience else ""
-    title = f"the run, {most}{found.rounds} rounds, {found.scored} scored"
-    cells.append((title, bytes_text(found.total.up), bytes_text(found.total.down)))
+    title = f"the run, {most}{costs.rounds} rounds, {costs.scored} scored"
+    cells.append((title, bytes_text(costs.total.up), bytes_text(costs.total.down)))
     return text_table(cells)
 
 
@@ -105,34 +105,34 @@ def _cells(title: str, phases: Mapping[str, Spent]) -> list[tuple[str, str, str]
     return [(title, "", ""), *lines]
 
 
-def _about_memory(found: Forecast, run: Run) -> list[str]:
+def _about_memory(costs: Forecast, run: Run) -> list[str]:
     lines = []
-    if found.rows:
+    if costs.rows:
         limit = run.settings.memory_limit
         fate = "sets stay in memory"
-        if not found.same_every_round:
+        if not costs.same_every_round:
             fate = "sets are drawn anew in every round"
-        elif found.set_bytes > limit:
+        elif costs.set_bytes > limit:
             fate = "sets beyond this limit are drawn anew every round"
         lines.append(
-            f"training sets: rows of a client {_spread(found.rows)}; "
-            f"{bytes_text(found.set_bytes)} of ggeur.memory_limit {bytes_text(limit)}, "
+            f"training sets: rows of a client {_spread(costs.rows)}; "
+            f"{bytes_text(costs.set_bytes)} of ggeur.memory_limit {bytes_text(limit)}, "
             f"{fate}"
         )
-    if found.peak_bytes is not None:
+    if costs.peak_bytes is not None:
         lines.append(
-            f"memory of the process: about {bytes_text(found.peak_bytes)} at its peak"
+            f"memory of the process: about {bytes_text(costs.peak_bytes)} at its peak"
         )
     return lines
 
 
-def _about_time(found: Forecast) -> list[str]:
-    times = found.seconds
+def _about_time(costs: Forecast) -> list[str]:
+    times = costs.seconds
     parts = [f"round 0 {duration_text(times.round0)}"]
     parts += [f"of it {duration_text(s)} {what}" for what, s in times.doing.items()]
-    if found.rounds:
+    if costs.rounds:
         parts.append(
-            f"{found.rounds} rounds {duration_text(times.rounds)}, at "
+            f"{costs.rounds} rounds {duration_text(times.rounds)}, at "
             f"{1e3 * times.mini_batch:.2g} ms a mini-batch"
         )
     if times.calibration:

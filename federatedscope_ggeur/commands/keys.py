@@ -25,11 +25,11 @@ def keys(arguments: Sequence[str]) -> int:
         read_settings(options.cfg, options.settings)
         print(describe_keys())
         return 0
-    found = describe_keys(words)
-    if not found:
+    text = describe_keys(words)
+    if not text:
         names = [key.name for key in all_keys()]
         near = get_close_matches(words[0], names, 3, 0.5)
         hint = f"; near it are {', '.join(f'ggeur.{n}' for n in near)}" if near else ""
         raise ConfigError(f"no key contains {' and '.join(map(shown, words))}{hint}")
-    print(found)
+    print(text)
     return 0

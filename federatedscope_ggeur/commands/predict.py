@@ -63,22 +63,24 @@ def predict(arguments: Sequence[str]) -> int:
         broken: list[Prediction] = []
         titles = predictor.expected.given.titles if tables else None
         rows = [Rows.of_file(path, titles) for path in tables]
-        _check_clients(options.clients, images, rows)
+        top, clients = options.top, options.clients
+        _check_clients(clients, images, rows)
         predictions: list[Iterable[Prediction]] = []
         if images:
-            predictions.append(predictor.predict(images, options.top, options.clients))
+            predictions.append(predictor.predict(images, top, clients))
         right: dict[str, int] = {}
         said: list[str] = []
         for one in rows:
             predictor.expected.take(one)  # so that no output is cut off by a fault
-            found = predictor.predict_rows(one, options.top, options.clients, one.where)
+            predicted = predictor.predict_rows(one, top, clients, one.where)
             if one.labels is not None:
                 expected = predictor.expected
                 numbers = expected.numbers(one, options.labels)
                 said.append(expected.unknown(one, numbers))
                 labels = [*expected.class_names, None]
-                found = _counting(found, [labels[n] for n in numbers], one.where, right)
-            predictions.append(found)
+                named = [labels[n] for n in numbers]
+                predicted = _counting(predicted, named, one.where, right)
+            predictions.append(predicted)
         _PRINTERS[options.form](
             _naming_broken(chain.from_iterable(predictions), broken),
             least,
@@ -102,14 +104,14 @@ def _check_clients(clients: object, images: list[str], rows: list[Rows]) -> None
 
 
 def _counting(
-    found: Iterable[Prediction],
+    predictions: Iterable[Prediction],
     labels: Sequence[str | None],
     path: str,
     right: dict[str, int],
 ) -> Iterator[Prediction]:
     """Pass predictions on, and count in `right` those that equal the rows' labels."""
     right[path] = 0
-    for one, label in zip(found, labels):
+    for one, label in zip(predictions, labels):
         right[path] += bool(one.classes) and one.classes[0][0] == label
         yield one
 
@@ -162,9 +164,9 @@ def _numbers(text: str) -> int | list[int]:
 
 
 def _naming_broken(
-    found: Iterable[Prediction], broken: list[Prediction]
+    predictions: Iterable[Prediction], broken: list[Prediction]
 ) -> Iterator[Prediction]:
-    for one in found:
+    for one in predictions:
         if one.problem:
             say(f"error: {one.problem}", file=sys.stderr)
             broken.append(one)
@@ -176,16 +178,16 @@ def _is_flagged(one: Prediction, least: float | None) -> bool:
 
 
 def _print_text(
-    found: Iterable[Prediction], least: float | None, calibrated_by: str | None
+    predictions: Iterable[Prediction], least: float | None, calibrated_by: str | None
 ) -> None:
-    for one in found:
+    for one in predictions:
         shown = ", ".join(f"{name} {share:.3f}" for name, share in one.classes)
         flag = " (flagged)" if _is_flagged(one, least) else ""
         say(f"{one.image}: {shown or 'cannot be read'}{flag}")
 
 
 def _print_json(
-    found: Iterable[Prediction], least: float | None, calibrated_by: str | None
+    predictions: Iterable[Prediction], least: float | None, calibrated_by: str | None
 ) -> None:
     rows = [
         {
@@ -196,20 +198,20 @@ def _print_json(
             "flagged": None if least is None else _is_flagged(one, least),
             "error": one.problem or None,
         }
-        for one in found
+        for one in predictions
     ]
     say_json(rows)
 
 
 def _print_csv(
-    found: Iterable[Prediction], least: float | None, calibrated_by: str | None
+    predictions: Iterable[Prediction], least: float | None, calibrated_by: str | None
 ) -> None:
     def show(*cells: object) -> None:
         print(csv_text([cells]), end="", flush=True)
 
     titles = ["image", "rank", "class", "probability", "error", "confidence"]
     show(*titles, "flagged")
-    for one in found:
+    for one in predictions:
         if one.problem:
             show(one.image, "", "", "", one.problem, "", "")
         for rank, (name, share) in enumerate(one.classes, 1):

@@ -251,9 +251,8 @@ class Entry:
         """
         what = f"embedding {self.what}"
         with locked(self.path.with_suffix(".lock"), what, cannot_write):
-            found = self.read_if_whole()
-            if found is not None:
-                return Extracted(found, 0, 0.0)
+            if (kept := self.read_if_whole()) is not None:
+                return Extracted(kept, 0, 0.0)
             parts = Parts(self.path.with_suffix(".parts"), self.key)
             before, started = parts.rows, time.perf_counter()
             if len(images):

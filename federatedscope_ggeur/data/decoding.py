@@ -73,9 +73,9 @@ def decoded(
     `again` prepares the image at a place by Pillow, if nothing else can decode it.
     """
     frame, device = encoder.frame, encoder.device
-    found = list(samples)
+    images = list(samples)
     if frame is None:
-        return found
+        return images
     are_files = [isinstance(one, Tensor) and one.dim() == 1 for one in samples]
     files = [row for row, is_file in enumerate(are_files) if is_file]
     for rows in _parts(files, [len(samples[row]) for row in files], _MOST_BYTES):
@@ -83,15 +83,15 @@ def decoded(
         sizes: dict[Any, list[tuple[int, Tensor]]] = {}
         for row, image in zip(rows, _decoded([samples[row] for row in rows], device)):
             if image is None:
-                found[row] = again(row)
+                images[row] = again(row)
             else:
                 sizes.setdefault(image.shape, []).append((row, image))
         for shape, alike in sizes.items():
             for part in _parts(alike, [shape.numel()] * len(alike), _MOST_PIXELS):
                 small = frame.small(torch.stack([image for _, image in part]))
                 for (row, _), image in zip(part, small):
-                    found[row] = image
-    return found
+                    images[row] = image
+    return images
 
 
 def _parts(items: Sequence[T], sizes: Sequence[int], most: int) -> Iterator[list[T]]:

@@ -30,13 +30,13 @@ def check_alike(named: Iterable[tuple[str, Embeddings]], num_classes: int) -> No
     first: tuple[str, Embeddings] | None = None
     for where, rows in named:
         source, other = first = first or (where, rows)
-        for what, found, wanted in (
+        for what, have, wanted in (
             ("D", rows.dim, other.dim),
             ("'image_shape'", rows.image_shape, other.image_shape),
         ):
-            if found != wanted:
+            if have != wanted:
                 raise DataError(
-                    f"{where}: rows have {what} = {found}, but those of {source} have "
+                    f"{where}: rows have {what} = {have}, but those of {source} have "
                     f"{what} = {wanted}. Embed all by the same encoder."
                 )
         bad = rows.labels >= num_classes
@@ -87,17 +87,17 @@ class Embeddings:
 
     def _check(self, where: str) -> None:
         check_shapes(self.features, self.labels, where)
-        found, shape = self.features.dtype, self.image_shape
-        if shape is None and found == torch.uint8:
+        dtype, shape = self.features.dtype, self.image_shape
+        if shape is None and dtype == torch.uint8:
             raise DataError(
                 f"{where}: 'features' is torch.uint8, which is for pixels of images. "
                 "Give their 'image_shape', (channels, height, width), or use float32."
             )
         wanted = torch.float32 if shape is None else torch.uint8
-        if found != wanted:
+        if dtype != wanted:
             kind = "" if shape is None else " if there is an 'image_shape'"
             raise DataError(
-                f"{where}: 'features' must be {wanted}{kind}, but is {found}."
+                f"{where}: 'features' must be {wanted}{kind}, but is {dtype}."
             )
         if shape is not None and (
             len(shape) != 3 or min(shape) < 1 or math.prod(shape) != self.dim

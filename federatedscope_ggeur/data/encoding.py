@@ -168,8 +168,8 @@ def read_carried(
     DataError
         The cache has no such data set, or its files are damaged or missing.
     """
-    found = cache.find_carried(folder, request, defaults)
-    if not found:
+    records = cache.find_carried(folder, request, defaults)
+    if not records:
         held = {record.encoder for record in cache.all_records(folder)}
         if held:
             logger.warning(
@@ -180,14 +180,14 @@ def read_carried(
                 "; ".join(sorted(held)),
             )
         raise error
-    if len({record.name + str(record.files()) for record in found}) > 1:
-        roots = ", ".join(f"'{record.root}'" for record in found)
+    if len({record.name + str(record.files()) for record in records}) > 1:
+        roots = ", ".join(f"'{record.root}'" for record in records)
         several = (
             f"The cache {folder} holds several data sets of this type and encoder. Set "
             f"data.root to the folder that one of them was made from: {roots}"
         )
         raise DataError(Lines([*error.lines, several])) from error
-    record = found[0]
+    record = records[0]
     logger.warning(
         "the features in the cache %s (%s) are used, because there are no images: %s",
         folder,
@@ -270,9 +270,9 @@ def find_images(
     return Encoding(folder, request, settings, images)
 
 
-def encoded(found: Encoded | Encoding) -> Encoded:
+def encoded(result: Encoded | Encoding) -> Encoded:
     """The features of the result of `find_images`. Images that need it are embedded."""
-    return found.run() if isinstance(found, Encoding) else found
+    return result.run() if isinstance(result, Encoding) else result
 
 
 @dataclass

@@ -100,10 +100,10 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
     files = {stem: {"": path} for stem, path in here.items() if stem not in _SPLITS}
     single = {stem: path for stem, path in here.items() if stem in _SPLITS}
     nested = {
-        folder.name: found
+        folder.name: parts
         for folder in root.iterdir()
         if folder.is_dir() and not folder.name.startswith(".")
-        if (found := _npz_in(folder))
+        if (parts := _npz_in(folder))
     }
     present = [name for group in (files, single, nested) for name in sorted(group)]
     if sum(map(bool, (files, single, nested))) > 1:
@@ -118,8 +118,8 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
     if single:
         _check_pair(root, single)
         return {"all": single}
-    for name, found in nested.items():
-        _check_pair(root / name, found)
+    for name, parts in nested.items():
+        _check_pair(root / name, parts)
     return files or nested
 
 
@@ -148,9 +148,9 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _check_pair(folder: Path, found: dict[str, Path]) -> None:
-    missing = [f"{split}.npz" for split in _SPLITS if split not in found]
-    extra = [f"{name}.npz" for name in sorted(found) if name not in _SPLITS]
+def _check_pair(folder: Path, files: dict[str, Path]) -> None:
+    missing = [f"{split}.npz" for split in _SPLITS if split not in files]
+    extra = [f"{name}.npz" for name in sorted(files) if name not in _SPLITS]
     if missing:
         raise DataError(f"{folder}: there is no {' and no '.join(missing)}. {LAYOUTS}")
     if extra:

@@ -159,16 +159,16 @@ def kind_of_entry(entry: object) -> str:
 
 
 def _decoded(labels: Sequence[bytes], where: str) -> np.ndarray:
-    found = []
+    texts = []
     for row, label in enumerate(labels):
         try:
-            found.append(label.decode("utf-8"))
+            texts.append(label.decode("utf-8"))
         except UnicodeDecodeError:
             raise DataError(
                 f"{where}: 'labels' holds bytes in row {row}, {shown(label)}, that are "
                 "not UTF-8. Save names as text."
             ) from None
-    return read_labels(np.array(found, dtype=str), where)
+    return read_labels(np.array(texts, dtype=str), where)
 
 
 def _refuse_row(bad: np.ndarray, labels: np.ndarray, where: str, problem: str) -> None:
@@ -197,19 +197,19 @@ def checked_names(names: Iterable[Any], where: str) -> tuple[str, ...]:
         if isinstance(name, str) and not name:
             raise DataError(f"{where}: name {place} is empty; name every class.")
     read = read_labels(as_array(given, where), where).tolist()
-    found = tuple(map(str, read))
-    twice = [name for place, name in enumerate(found) if name in found[:place]]
+    texts = tuple(map(str, read))
+    twice = [name for place, name in enumerate(texts) if name in texts[:place]]
     if twice:
         raise DataError(f"{where}: repeats the name {shown(twice[0])}; name each once.")
-    return found
+    return texts
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """The names without repetition: numbers by size, other names as texts."""
-    found = sorted(set(names))
-    if all(map(_NUMBER.fullmatch, found)):
-        found.sort(key=float)
-    return tuple(found)
+    ordered = sorted(set(names))
+    if all(map(_NUMBER.fullmatch, ordered)):
+        ordered.sort(key=float)
+    return tuple(ordered)
 
 
 def classes_of(
@@ -281,17 +281,17 @@ def matched(labels: np.ndarray, names: Sequence[str], how: str) -> np.ndarray:
     for number, name in enumerate(names):
         if _NUMBER.fullmatch(name):  # two names of one number are found as texts only
             numbers[float(name)] = -1 if float(name) in numbers else number
-    found = np.full(len(values), -1, dtype=np.int64)
+    matches = np.full(len(values), -1, dtype=np.int64)
     for row, value in enumerate(map(str, values.tolist())):
         is_number = _NUMBER.fullmatch(value)
         if how == POSITIONS and is_number:
             at = float(value)
             if at in range(len(names)):
-                found[row] = int(at)
+                matches[row] = int(at)
         else:
             other = numbers.get(float(value), -1) if is_number else -1
-            found[row] = place.get(value, other)
-    return found[inverse.reshape(-1)]
+            matches[row] = place.get(value, other)
+    return matches[inverse.reshape(-1)]
 
 
 def numbered(
@@ -304,10 +304,10 @@ def numbered(
     DataError
         A label is of no class. The error names the row.
     """
-    found = matched(labels, names, how)
-    if (found >= 0).all():
-        return found
-    row = int((found < 0).argmax())
+    numbers = matched(labels, names, how)
+    if (numbers >= 0).all():
+        return numbers
+    row = int((numbers < 0).argmax())
     if how == POSITIONS and labels.dtype.kind != "U":
         raise out_of_range(int(labels[row]), row, len(names), where)
     raise DataError(

@@ -346,10 +346,10 @@ def _row_hashes(parts: Sequence[Embeddings]) -> np.ndarray:
 
 
 def _refuse_domains(client: object, domains: np.ndarray) -> None:
-    found = np.unique(domains).tolist()
+    names = np.unique(domains).tolist()
     raise DataError(
-        f"client {shown(client)} has rows of {len(found)} domains, "
-        f"{listed([shown(one) for one in found], 3)}. A client has only one domain. "
+        f"client {shown(client)} has rows of {len(names)} domains, "
+        f"{listed([shown(one) for one in names], 3)}. A client has only one domain. "
         "Make a client for each domain."
     )
 

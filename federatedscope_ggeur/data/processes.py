@@ -94,7 +94,7 @@ class Processes:
 
     def _results(self, tasks: Sequence) -> Iterator:
         held = dict.fromkeys(self._pipes, 0)
-        found: dict[int, Any] = {}
+        results: dict[int, Any] = {}
         sent = done = 0
         try:
             while done < len(tasks):
@@ -106,10 +106,10 @@ class Processes:
                     sent += 1
                 for pipe in wait([pipe for pipe, count in held.items() if count]):
                     index, result = _received(pipe)
-                    found[index] = result
+                    results[index] = result
                     held[pipe] -= 1
-                while done in found:
-                    yield found.pop(done)
+                while done in results:
+                    yield results.pop(done)
                     done += 1
         except (EOFError, OSError) as error:
             raise ProcessDied from error

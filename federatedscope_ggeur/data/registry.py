@@ -55,15 +55,15 @@ def find_reader(data_type: str) -> Reader | ImageReader:
         The type is unknown.
     """
     name = data_type[: -len(SUFFIX)] if data_type.endswith(SUFFIX) else ""
-    found = READERS.get(name) or IMAGE_READERS.get(name)
-    if found is None:
+    reader = READERS.get(name) or IMAGE_READERS.get(name)
+    if reader is None:
         known = [name + SUFFIX for name in sorted({*READERS, *IMAGE_READERS})]
         near = did_you_mean(data_type.partition("@")[0] + SUFFIX, known, 0.8)
         raise ConfigError(
             f"data.type '{data_type}' is unknown; known: {', '.join(known)}"
             f"{near or '.'}"
         )
-    return found
+    return reader
 
 
 def load_data(
@@ -106,11 +106,11 @@ def load_data(
     reader = find_reader(data_type)
     check_splits(splits)
     if is_image_type(data_type):
-        found = embed_data(data_type, root, encoder, options).data_set(splits, seed)
-        return transform_data(found, NO_TRANSFORM)
-    found = reader(root, splits, seed, **filled_in(reader, options))
-    check_returned(f"the reader of data.type '{data_type}'", reader, found, DataSet)
-    return transform_data(found, transform)
+        data = embed_data(data_type, root, encoder, options).data_set(splits, seed)
+        return transform_data(data, NO_TRANSFORM)
+    data = reader(root, splits, seed, **filled_in(reader, options))
+    check_returned(f"the reader of data.type '{data_type}'", reader, data, DataSet)
+    return transform_data(data, transform)
 
 
 def embed_data(
@@ -151,8 +151,8 @@ def find_pending(
     """
     if not is_image_type(data_type):
         return None
-    found = _find_images(data_type, root, encoder, options)
-    return None if isinstance(found, Encoded) else found.pending()
+    result = _find_images(data_type, root, encoder, options)
+    return None if isinstance(result, Encoded) else result.pending()
 
 
 def _find_images(data_type, root, encoder, options) -> Encoded | Encoding:

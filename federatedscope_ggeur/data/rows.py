@@ -416,19 +416,19 @@ def weights_of(values: Any, rows: int) -> Tensor:
     column = column_of("weights", values, rows, 1)
     if column.dtype.kind not in "biuf":
         raise DataError(f"weights: must be numbers, but have dtype {column.dtype}")
-    found = torch.from_numpy(column.astype("float64"))
-    bad = ~(torch.isfinite(found) & (found > 0)).numpy()
+    weights = torch.from_numpy(column.astype("float64"))
+    bad = ~(torch.isfinite(weights) & (weights > 0)).numpy()
     if (row := first_of(bad)) is not None:
         raise DataError(
-            f"weights: row {row} has {found[row]:g}. Weights must be positive and "
+            f"weights: row {row} has {weights[row]:g}. Weights must be positive and "
             "finite."
         )
-    if found.sum() > _MOST_WEIGHT:
+    if weights.sum() > _MOST_WEIGHT:
         raise DataError(
-            f"weights: all weights sum to {float(found.sum()):g}, more than "
+            f"weights: all weights sum to {float(weights.sum()):g}, more than "
             f"{_MOST_WEIGHT:g}. Scale them, for instance to the mean 1."
         )
-    return found
+    return weights
 
 
 def _numbers(array: np.ndarray, titles: Sequence[str] | None, where: str) -> np.ndarray:
@@ -502,9 +502,9 @@ def _of_csv(path: Path, expected: Sequence[str] | None) -> Rows:
             raise DataError(
                 f"{path}: row {number}: {shown(wrong[0])} is no number{more}"
             )
-    found = Rows.of(np.array(lines).astype(float), labels, str(path))
+    rows = Rows.of(np.array(lines).astype(float), labels, str(path))
     named = _checked_titles(tuple(titles), str(path)) if titles else None
-    return Rows(found.features, found.where, found.labels, named)
+    return Rows(rows.features, rows.where, rows.labels, named)
 
 
 def _are_titles(

@@ -490,8 +490,8 @@ def natural(task: Task, users_per_client: int | None) -> Holders:
 
 def _holders(users: Tensor, chosen: np.ndarray, m: int) -> np.ndarray:
     """The position of each row's client, or -1. Users are dealt to clients in turn."""
-    found = np.searchsorted(chosen, users.numpy()).clip(max=len(chosen) - 1)
-    return np.where(chosen[found] == users.numpy(), found % m, -1)
+    places = np.searchsorted(chosen, users.numpy()).clip(max=len(chosen) - 1)
+    return np.where(chosen[places] == users.numpy(), places % m, -1)
 
 
 _SHARE = Key(

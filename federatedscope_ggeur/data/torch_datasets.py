@@ -71,18 +71,18 @@ def embed_datasets(
         raise ConfigError(
             f"test: {min(unknown)!r} is not the name of a client in datasets"
         )
-    found = [
+    domains = [
         ImageDomain(name, _images(name, held), _images(name, test.get(name, ())))
         for name, held in datasets.items()
     ]
     if class_names is None:
         class_names = _same_classes({**datasets, **test})
     if class_names is None:
-        labels = [part.labels for one in found for part in (one.train, one.test)]
+        labels = [part.labels for one in domains for part in (one.train, one.test)]
         number = max((int(part.max()) for part in labels if len(part)), default=-1) + 1
         class_names = list(map(str, range(number)))
     names = checked_names(class_names, "class_names")
-    images = ImageDataSet("datasets", found, names)
+    images = ImageDataSet("datasets", domains, names)
     if isinstance(encoder, str):
         encoder = EncoderSettings(encoder)
     settings = EncodingSettings(encoder, device=device, cache=cache)
@@ -149,11 +149,11 @@ class _Loader:
             )
         return image.convert("RGB"), label
 
-    def _pair(self, found: Any, row: int) -> tuple[Any, Any]:
-        if isinstance(found, Mapping) and {"image", "label"} <= set(found):
-            return found["image"], found["label"]
-        if isinstance(found, (tuple, list)) and len(found) == 2:
-            return found[0], found[1]
+    def _pair(self, item: Any, row: int) -> tuple[Any, Any]:
+        if isinstance(item, Mapping) and {"image", "label"} <= set(item):
+            return item["image"], item["label"]
+        if isinstance(item, (tuple, list)) and len(item) == 2:
+            return item[0], item[1]
         raise DataError(
             f"data set {self.name!r}: row {row} must be a pair of an image and a label"
         )

@@ -45,8 +45,7 @@ def named_transform(listed: Sequence) -> str:
     FederatedScope writes a transform of images as a list of its name and its arguments.
     So an entry may also be a list with one name.
     """
-    found = (one for one in names_listed(listed) if one in TRANSFORMS)
-    return next(found, NO_TRANSFORM)
+    return next((n for n in names_listed(listed) if n in TRANSFORMS), NO_TRANSFORM)
 
 
 def names_listed(listed: Sequence) -> list:
@@ -95,8 +94,8 @@ def rows_before(encoder: str) -> int | None:
 
     `encoder` is the recorded name of the encoder with its transform.
     """
-    found = re.search(rf"({PROJECTED}:\d+:\d+|{LIFT}) of (\d+)$", encoder)
-    return int(found.group(2)) if found else None
+    match = re.search(rf"({PROJECTED}:\d+:\d+|{LIFT}) of (\d+)$", encoder)
+    return int(match.group(2)) if match else None
 
 
 def random_projection(dim: int, kept: int, seed: int) -> Tensor:
@@ -264,7 +263,7 @@ class Expected:
         by_name, by_place = (
             matched(labels, self.class_names, each) for each in (NAMES, POSITIONS)
         )
-        fits = [bool((found >= 0).all()) for found in (by_name, by_place)]
+        fits = [bool((each >= 0).all()) for each in (by_name, by_place)]
         if fits[0] != fits[1]:
             return by_name if fits[0] else by_place
         if not np.array_equal(by_name, by_place):
@@ -294,10 +293,10 @@ class Expected:
             raise DataError(
                 f"{rows.where}: has no labels; add them as the array or column 'labels'"
             )
-        found = self.numbers(rows, how)
-        if said := self.unknown(rows, found):
+        numbers = self.numbers(rows, how)
+        if said := self.unknown(rows, numbers):
             raise DataError(f"{said}. Correct the labels, or name the classes")
-        return self.take(rows), torch.from_numpy(found)
+        return self.take(rows), torch.from_numpy(numbers)
 
     def unknown(self, rows: Rows, numbers: np.ndarray) -> str:
         """A line on the labels whose `numbers` are -1; "" if there are none."""

@@ -92,7 +92,7 @@ def lacking_domains(
     domains : sequence of str, of length K
         The domain of each client.
     """
-    found = []
+    lacking = []
     names = list(dict.fromkeys(domains))
     for domain in names if len(names) > 1 else []:
         held = counts[[other == domain for other in domains]]
@@ -100,11 +100,11 @@ def lacking_domains(
         classes = int((held > 0).any(axis=0).sum())
         half = 0 < classes <= 2 * withheld.classes
         if withheld.row_share > MOST_ROWS or half:
-            found.append(
+            lacking.append(
                 f"{domain} ({_percent(withheld.row_share)} of its rows, all of "
                 f"{withheld.classes} of its {classes} classes)"
             )
-    return found
+    return lacking
 
 
 def withheld_note(

@@ -60,7 +60,7 @@ class Screen:
         self._known = {(f.client, f.about): f for f in findings}
 
     def refused(
-        self, about: About, found: Findings, may_refuse: bool = True
+        self, about: About, findings: Findings, may_refuse: bool = True
     ) -> Findings:
         """Log new findings and return those whose answers are to be refused.
 
@@ -73,7 +73,7 @@ class Screen:
         hint = (
             may_refuse * f"; to leave such answers out, set {setting('screen')}: refuse"
         )
-        for k, reason in found.items():
+        for k, reason in findings.items():
             known = self._known.get((k, about))
             if known is None:
                 logger.warning("client %d: %s%s", k, reason, "" if refuses else hint)
@@ -81,33 +81,33 @@ class Screen:
             elif about == "update":  # once a round; other entries stay
                 known = replace(known, rounds=known.rounds + 1)
             self._known[k, about] = known
-        return found if refuses else {}
+        return findings if refuses else {}
 
 
 def declared_findings(declared: Declarations) -> Findings:
     """The findings about rows and norms that clients declared when they joined."""
-    found: Findings = {}
+    findings: Findings = {}
     for name in ("norm", "test", "val", "train"):
         values = {k: float(getattr(d, name)) for k, d in declared.items()}
         most = NORM if name == "norm" else ROWS
         what = "norm of a row" if name == "norm" else f"number of {name} rows"
-        found.update(beyond(values, most, f"the {what} that it declared"))
-    return found
+        findings.update(beyond(values, most, f"the {what} that it declared"))
+    return findings
 
 
 def beyond(values: Mapping[int, float], factor: float, what: str) -> Findings:
     """The clients whose value exceeds `factor` times the median of the others."""
-    found: Findings = {}
+    findings: Findings = {}
     if len(values) < 3:
-        return found
+        return findings
     order = sorted(values.values())
     for k, value in values.items():
         if not value > factor * order[(len(order) - 1) // 2]:
             continue  # without its own value the median is no lower than this
         median = float(np.median([v for j, v in values.items() if j != k]))
         if median > 0 and value > factor * median:
-            found[k] = (
+            findings[k] = (
                 f"{what} is {value:.4g}, {value / median:.2g} times the median of "
                 f"the other clients ({median:.4g})"
             )
-    return found
+    return findings

@@ -80,14 +80,14 @@ def _settle_ties(factor: Tensor) -> Tensor:
 
 def _echelon(rows: Tensor) -> Tensor:
     """Rows with the same ``R^T R`` [D, D], found by pivoting on the longest column."""
-    found = []
+    echelon = []
     for _ in range(len(rows)):
         sizes = rows.norm(dim=0)
         pivot = int((sizes >= 0.99 * sizes.max()).to(torch.uint8).argmax())
         direction = rows[:, pivot] / sizes[pivot]
-        found.append(direction @ rows)
-        rows = rows - torch.outer(direction, found[-1])
-    return torch.stack(found)
+        echelon.append(direction @ rows)
+        rows = rows - torch.outer(direction, echelon[-1])
+    return torch.stack(echelon)
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,9 @@ def _checking(name: str, hook: Callable, check: Callable) -> Callable:
 
     @wraps(hook)
     def call(self, *values, **named):
-        found = hook(self, *values, **named)
+        returned = hook(self, *values, **named)
         given = signature.bind(self, *values, **named).args[1:]
-        return check(_Returned(self, name, hook, found), *given) or found
+        return check(_Returned(self, name, hook, returned), *given) or returned
 
     return call
 
@@ -63,11 +63,11 @@ class _Returned:
         The hook's name.
     function : callable
         The hook itself.
-    found : object
+    value : object
     """
 
-    def __init__(self, method: Method, name: str, function: object, found: Any):
-        self.method, self.found = method, found
+    def __init__(self, method: Method, name: str, function: object, value: Any):
+        self.method, self.value = method, value
         self._name, self._function = name, function
 
     def refuse(self, problem: str) -> PluginError:
@@ -77,9 +77,9 @@ class _Returned:
         )
 
     def pair(self, wanted: str) -> tuple[Any, Any]:
-        if not isinstance(self.found, tuple) or len(self.found) != 2:
-            raise self.refuse(f"must return {wanted}, but returned {_kind(self.found)}")
-        return self.found
+        if not isinstance(self.value, tuple) or len(self.value) != 2:
+            raise self.refuse(f"must return {wanted}, but returned {_kind(self.value)}")
+        return self.value
 
     def weights(self, tensor: Any, like: Tensor, what: str = "weights") -> None:
         """Refuse a tensor unless it has the shape and dtype of the weights `like`."""
@@ -90,13 +90,13 @@ class _Returned:
         ):
             raise self.refuse(f"must return {wanted}, but returned {_kind(tensor)}")
 
-    def tensors(self, found: Any, what: str = "tensors") -> None:
+    def tensors(self, value: Any, what: str = "tensors") -> None:
         """Refuse a value unless it is a dict of tensors."""
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             raise self.refuse(
-                f"must return a dict of {what}, but returned {_kind(found)}"
+                f"must return a dict of {what}, but returned {_kind(value)}"
             )
-        for name, tensor in found.items():
+        for name, tensor in value.items():
             if not isinstance(tensor, Tensor):
                 raise self.refuse(
                     f"must return a dict of {what}, but '{name}' in it is "
@@ -104,19 +104,19 @@ class _Returned:
                 )
 
 
-def _kind(found: object) -> str:
+def _kind(value: object) -> str:
     """The type of a value for a message; for a tensor, also its shape and dtype."""
-    if isinstance(found, Tensor):
-        return f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
-    return kind_of(found)
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
+    return kind_of(value)
 
 
 # Checks of `Method`'s hooks. Each returns None, or a value that replaces the result.
 
 
 def _shapes(returned: _Returned, model) -> None:
-    found = returned.found
-    for spec in found.values() if isinstance(found, Mapping) else [found]:
+    shapes = returned.value
+    for spec in shapes.values() if isinstance(shapes, Mapping) else [shapes]:
         if not isinstance(spec, TensorSpec):
             raise returned.refuse(
                 f"must return a dict of TensorSpec, but returned {_kind(spec)}"
@@ -124,15 +124,15 @@ def _shapes(returned: _Returned, model) -> None:
 
 
 def _dict(returned: _Returned, *given) -> None:
-    returned.tensors(returned.found)
+    returned.tensors(returned.value)
 
 
 def _eval_params(returned: _Returned, context: LocalContext) -> None:
-    returned.weights(returned.found, context.weights)
+    returned.weights(returned.value, context.weights)
 
 
 def _scored_params(returned: _Returned, params: Tensor, state) -> None:
-    returned.weights(returned.found, params)
+    returned.weights(returned.value, params)
 
 
 def _step(returned: _Returned, params: Tensor, updates, state, context) -> None:
@@ -142,8 +142,8 @@ def _step(returned: _Returned, params: Tensor, updates, state, context) -> None:
 
 
 def _figures(returned: _Returned, state) -> None:
-    found = returned.found
-    for value in found.values() if isinstance(found, Mapping) else [found]:
+    figures = returned.value
+    for value in figures.values() if isinstance(figures, Mapping) else [figures]:
         if not is_number(value):
             raise returned.refuse(
                 f"must return a dict of numbers, but returned {_kind(value)}; use "
@@ -152,7 +152,7 @@ def _figures(returned: _Returned, state) -> None:
 
 
 def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
-    hooks = returned.found
+    hooks = returned.value
     if not isinstance(hooks, LocalHooks):
         raise returned.refuse(f"must return LocalHooks, but returned {_kind(hooks)}")
     if hooks.start is not None:
@@ -181,9 +181,9 @@ def _checking_local(
             raise PluginError(str(error)) from None
 
     def call(*given):
-        found = hook(*given)
-        check(_Returned(method, name, hook, found), context, *given)
-        return found
+        returned = hook(*given)
+        check(_Returned(method, name, hook, returned), context, *given)
+        return returned
 
     return call
 
@@ -192,20 +192,20 @@ def _checking_local(
 
 
 def _transform(returned: _Returned, context, features: Tensor, labels) -> None:
-    found = returned.found
-    if not isinstance(found, Tensor) or found.shape != features.shape:
+    value = returned.value
+    if not isinstance(value, Tensor) or value.shape != features.shape:
         raise returned.refuse(
             f"must return features of shape {tuple(features.shape)}, but returned "
-            f"{_kind(found)}"
+            f"{_kind(value)}"
         )
 
 
 def _loss(returned: _Returned, context, model, *given) -> None:
-    found = returned.found
-    if not isinstance(found, Tensor) or found.ndim:
+    value = returned.value
+    if not isinstance(value, Tensor) or value.ndim:
         raise returned.refuse(
             f"must return one number, a tensor of shape (), but returned "
-            f"{_kind(found)}; take its mean over the batch"
+            f"{_kind(value)}; take its mean over the batch"
         )
 
 
@@ -214,7 +214,7 @@ def _anything(returned: _Returned, *given) -> None:
 
 
 def _perturb(returned: _Returned, context, params: Tensor, gradient) -> None:
-    returned.weights(returned.found, params, "a move of the weights")
+    returned.weights(returned.value, params, "a move of the weights")
 
 
 def _finish(returned: _Returned, context: LocalContext, outcome) -> None:

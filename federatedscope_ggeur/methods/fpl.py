@@ -28,13 +28,13 @@ def finch(points: Tensor) -> Tensor:
     """
     if not len(points):
         return torch.zeros(0, dtype=torch.int64)
-    found = _neighbour_parts(points)
+    parts = _neighbour_parts(points)
     while True:
-        means = cluster_means(points, found)
-        coarser = _neighbour_parts(means)[found]
-        if _count(coarser) in (1, _count(found)):
-            return found
-        found = coarser
+        means = cluster_means(points, parts)
+        coarser = _neighbour_parts(means)[parts]
+        if _count(coarser) in (1, _count(parts)):
+            return parts
+        parts = coarser
 
 
 def cluster_means(points: Tensor, clusters: Tensor) -> Tensor:

@@ -213,14 +213,14 @@ def _in_turn(base: Callable, added: Callable):
 
 
 def _finish(hooks: Mapping[str, LocalHooks]):
-    found = {whose: hook.finish for whose, hook in hooks.items() if hook.finish}
+    finishes = {whose: hook.finish for whose, hook in hooks.items() if hook.finish}
 
     def finish(outcome: LocalOutcome) -> tuple[Tensors, Tensors]:
-        ends = {whose: end(outcome) for whose, end in found.items()}
+        ends = {whose: end(outcome) for whose, end in finishes.items()}
         upload = _named({whose: up for whose, (up, _) in ends.items()})
         return upload, _named({whose: kept for whose, (_, kept) in ends.items()})
 
-    return finish if found else None
+    return finish if finishes else None
 
 
 #: FedAvg comes first, then the others by module name, then a user's own.

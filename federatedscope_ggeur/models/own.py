@@ -89,11 +89,11 @@ class OwnModels:
             model = self.of(different[0])
             return model.in_chunks(model, rows)
         dtype = next(self.model.parameters()).dtype
-        found = torch.zeros(len(rows), self.model.num_classes, dtype=dtype)
+        logits = torch.zeros(len(rows), self.model.num_classes, dtype=dtype)
         for number in different:
             mine, model = numbers == number, self.of(number)
-            found[mine] = model.in_chunks(model, rows[mine])
-        return found
+            logits[mine] = model.in_chunks(model, rows[mine])
+        return logits
 
 
 def head_bytes(model: Model, class_names: Sequence[str], encoder: str) -> bytes:

@@ -146,12 +146,12 @@ def _layout(module: nn.Module) -> _Layout:
 
     Searching the module takes about as long as a mini-batch of a head.
     """
-    found = _LAYOUTS.get(module)
-    if found is None:
-        found = _Layout(tuple(module.parameters()), tuple(norm_modules(module)))
+    layout = _LAYOUTS.get(module)
+    if layout is None:
+        layout = _Layout(tuple(module.parameters()), tuple(norm_modules(module)))
         if getattr(module, "fixed_size", True):
-            _LAYOUTS[module] = found
-    return found
+            _LAYOUTS[module] = layout
+    return layout
 
 
 def _tensors(module: nn.Module) -> list[Tensor]:

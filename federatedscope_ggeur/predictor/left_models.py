@@ -138,12 +138,12 @@ class LeftModels:
         known, shared = self.results.clients, self._head is not None
         if clients is None and not self.must_say:
             return torch.zeros(rows, dtype=torch.int64)
-        found = reporting.numbers_of_rows(clients, rows, known, shared, name)
+        numbers = reporting.numbers_of_rows(clients, rows, known, shared, name)
         if not self.has_own:
             return torch.zeros(rows, dtype=torch.int64)
-        for number in filter(None, set(found.tolist())):
+        for number in filter(None, set(numbers.tolist())):
             self._own_file(number, name)
-        return torch.from_numpy(found)
+        return torch.from_numpy(numbers)
 
     def _own_file(self, number: int, name: str = "clients") -> Path:
         path = reporting.own_file(self.folder, number)

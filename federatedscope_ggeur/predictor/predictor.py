@@ -317,18 +317,18 @@ def find_images(places: Sequence[str]) -> list[str]:
     ConfigError
         A place does not exist, or is a folder without images.
     """
-    found: list[str] = []
+    paths: list[str] = []
     for place in places:
         if os.path.isdir(place):
             inside = sorted(_inside(place))
             if not inside:
                 raise ConfigError(f"the folder '{place}' holds no image files")
-            found += inside
+            paths += inside
         elif os.path.exists(place):
-            found.append(place)
+            paths.append(place)
         else:
             raise ConfigError(f"'{place}' does not exist; name an image or a folder")
-    return found
+    return paths
 
 
 def _inside(folder: str) -> Iterator[str]:

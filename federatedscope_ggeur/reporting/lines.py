@@ -50,11 +50,11 @@ def record_lines(record: records.Round0 | records.RoundRecord) -> list[str]:
     return lines
 
 
-def _personal_line(found: records.PersonalRecord) -> str:
-    kappa = "infinite" if found.kappa is None else f"{found.kappa:g}"
+def _personal_line(record: records.PersonalRecord) -> str:
+    kappa = "infinite" if record.kappa is None else f"{record.kappa:g}"
     return (
-        f"clients' own heads: AVG {percent(found.avg)}% on their own test rows (kappa "
-        f"{kappa}; {percent(found.uniform)}% with all classes "
+        f"clients' own heads: AVG {percent(record.avg)}% on their own test rows (kappa "
+        f"{kappa}; {percent(record.uniform)}% with all classes "
         "counted alike)"
     )
 
@@ -168,19 +168,19 @@ def _head_line(name: str, record: records.RoundRecord) -> str:
     return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"
 
 
-def divergence_line(found: records.Divergence) -> str:
+def divergence_line(signs: records.Divergence) -> str:
     """The round in which training diverged, and the signs of it, as one line."""
-    who = "the server's step" if found.client is None else f"client {found.client}"
-    if found.rate is not None:
-        who += f", {setting('optimizer.lr')} {found.rate:g}"
+    who = "the server's step" if signs.client is None else f"client {signs.client}"
+    if signs.rate is not None:
+        who += f", {setting('optimizer.lr')} {signs.rate:g}"
     seen = []
-    if found.loss is not None:
-        seen.append(f"loss {found.loss:.3g}")
-        if found.first_loss is not None and found.first_loss != found.loss:
-            seen[-1] += f", {found.first_loss:.3g} at first"
-    if found.largest_weight is not None:
-        seen.append(f"largest weight {found.largest_weight:.3g}")
-    return f"training diverged in round {found.round} ({who}): {'; '.join(seen)}"
+    if signs.loss is not None:
+        seen.append(f"loss {signs.loss:.3g}")
+        if signs.first_loss is not None and signs.first_loss != signs.loss:
+            seen[-1] += f", {signs.first_loss:.3g} at first"
+    if signs.largest_weight is not None:
+        seen.append(f"largest weight {signs.largest_weight:.3g}")
+    return f"training diverged in round {signs.round} ({who}): {'; '.join(seen)}"
 
 
 def pooled_line(pooled: records.PooledRows) -> str:
@@ -200,12 +200,12 @@ def screening_lines(screening: records.Screening) -> list[str]:
     return [f"screening: {line}" for line in [*lines, *screening.blind_to]]
 
 
-def _finding_line(found: records.Finding) -> str:
-    when = f"round {found.round}"
-    if found.rounds > 1:
-        when += f", and {found.rounds - 1} later"
-    fate = "; it was barred" if found.refused else ""
-    return f"client {found.client} ({when}): {found.problem}{fate}"
+def _finding_line(finding: records.Finding) -> str:
+    when = f"round {finding.round}"
+    if finding.rounds > 1:
+        when += f", and {finding.rounds - 1} later"
+    fate = "; it was barred" if finding.refused else ""
+    return f"client {finding.client} ({when}): {finding.problem}{fate}"
 
 
 def kept_line(kept: records.Kept, averaged: bool = False) -> str:
@@ -229,11 +229,11 @@ def kept_line(kept: records.Kept, averaged: bool = False) -> str:
 
 def probabilities_line(final: records.Final) -> str:
     """The scores of the head's probabilities, as one line."""
-    found = final.probabilities
-    assert found is not None, "nobody scored probabilities"
-    line = f"probabilities: {_probabilities(found.after)}"
-    if found.before is not None:
-        line += f"; before the temperature: {_probabilities(found.before)}"
+    scored = final.probabilities
+    assert scored is not None, "nobody scored probabilities"
+    line = f"probabilities: {_probabilities(scored.after)}"
+    if scored.before is not None:
+        line += f"; before the temperature: {_probabilities(scored.before)}"
     by = {
         "leave_one_out": "calibrated by rows left out",
         "validation": "calibrated by validation rows",

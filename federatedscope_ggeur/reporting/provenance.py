@@ -155,9 +155,9 @@ def _cpu_seconds() -> float:
 
 def _processor() -> str:
     with contextlib.suppress(OSError):
-        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-        if found:
-            return found.group(1)
+        text = Path("/proc/cpuinfo").read_text()
+        if match := re.search(r"model name\s*: (.*)", text):
+            return match.group(1)
     return platform.processor() or platform.machine()
 
 

@@ -268,11 +268,11 @@ class Results:
             raw = parse_json(text)
         except DataError as error:
             raise DataError(f"results: {error}") from error
-        found = raw.get("schema_version") if isinstance(raw, dict) else None
-        if found not in _READABLE:
+        schema = raw.get("schema_version") if isinstance(raw, dict) else None
+        if schema not in _READABLE:
             raise DataError(
                 f"results.schema_version: this version of federatedscope-ggeur reads "
-                f"{' and '.join(map(str, _READABLE))}, found {shown(found)}; use the "
+                f"{' and '.join(map(str, _READABLE))}, found {shown(schema)}; use the "
                 "version that wrote it"
             )
         return from_json_value(Results, raw, "results")
@@ -435,19 +435,20 @@ def numbers(results: Results) -> dict:
 @cache
 def _versions() -> dict[str, str]:
     """The versions of this package, Python and others, read once a process."""
-    found = {"federatedscope_ggeur": __version__, "python": platform.python_version()}
+    versions = {"federatedscope_ggeur": __version__}
+    versions["python"] = platform.python_version()
     for name in _REPORTED_PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return {**found, **_packages_with_plugins()}
+    return {**versions, **_packages_with_plugins()}
 
 
 def _packages_with_plugins() -> dict[str, str]:
     """Installed packages whose plugins every run loads, and their versions."""
     return {
-        found.metadata["Name"]: found.version
-        for found in distributions()
-        if any(point.group == ENTRY_POINTS for point in found.entry_points)
+        package.metadata["Name"]: package.version
+        for package in distributions()
+        if any(point.group == ENTRY_POINTS for point in package.entry_points)
     }

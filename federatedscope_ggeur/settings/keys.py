@@ -289,12 +289,12 @@ def problems_of(objections: Objections, run: Any, wrong: Collection) -> Iterator
     An objection is skipped if `wrong` holds the key of its chosen setting, because that
     value is already refused.
     """
-    for found in objections:
+    for objection in objections:
         problems: Iterable[Problem] = ()
-        if not isinstance(found, Objection):
-            problems = [found]
-        elif setting(found.chosen) not in wrong:
-            problems = found.problems(run)
+        if not isinstance(objection, Objection):
+            problems = [objection]
+        elif setting(objection.chosen) not in wrong:
+            problems = objection.problems(run)
         for field, problem in problems:
             yield f"{setting(field)}: {problem}"
 

@@ -294,25 +294,25 @@ def check_function(
     wanted = f"{what} must be a function of ({', '.join([*takes, *by_name])})"
     if not callable(function):
         raise TypeError(wanted)
-    found = inspect.signature(function)
+    signature = inspect.signature(function)
     try:
-        found.bind(*takes, **dict.fromkeys(by_name))
+        signature.bind(*takes, **dict.fromkeys(by_name))
     except TypeError as error:
-        raise TypeError(f"{wanted}, but takes {_arguments(found)}") from error
+        raise TypeError(f"{wanted}, but takes {_arguments(signature)}") from error
 
 
-def check_returned(what: str, part: object, found: object, wanted: type) -> None:
+def check_returned(what: str, part: object, returned: object, wanted: type) -> None:
     """Check that a part returned a value of the type `wanted`.
 
     Raises
     ------
     PluginError
-        The value `found` has another type.
+        The value `returned` has another type.
     """
-    if not isinstance(found, wanted):
+    if not isinstance(returned, wanted):
         raise PluginError(
             f"{what}{where_of(part)} must return {_a(wanted.__name__)}, but returned "
-            f"{kind_of(found)}"
+            f"{kind_of(returned)}"
         )
 
 
@@ -328,8 +328,8 @@ def _a(name: str) -> str:
 def _plain(function: object) -> Callable | None:
     """The function inside a method, class method or static method; None for other
     values."""
-    found = getattr(function, "__func__", function)
-    return found if inspect.isfunction(found) else None
+    inner = getattr(function, "__func__", function)
+    return inner if inspect.isfunction(inner) else None
 
 
 def _check_names(what: str, own: Mapping[str, object], base: type) -> None:
@@ -350,12 +350,12 @@ def _check_arguments(part: type, base: type, name: str) -> None:
     settings = {}
     if inspect.Parameter.VAR_KEYWORD in kinds:
         settings = {key.name: None for key in part.SETTINGS}  # type: ignore[attr-defined]
-    found = inspect.signature(getattr(part, name))
+    signature = inspect.signature(getattr(part, name))
     try:
-        found.bind(*[None] * given, **settings)
+        signature.bind(*[None] * given, **settings)
     except TypeError as error:
         raise TypeError(
-            f"{part.__name__}.{name} takes {_arguments(found)}, but is called with "
+            f"{part.__name__}.{name} takes {_arguments(signature)}, but is called with "
             f"{_arguments(wanted)}"
         ) from error
 
@@ -392,8 +392,8 @@ def registered(
     def register(function: _Function) -> _Function:
         check_function(f"the {registry.kind} '{name}'", function, takes, own)
         meaning = (inspect.getdoc(function) or name).partition("\n")[0]
-        found = {"name": name, "SETTINGS": tuple(settings), "meaning": meaning, **flags}
-        vars(function).update(found)
+        marks = {"name": name, "SETTINGS": tuple(settings), "meaning": meaning, **flags}
+        vars(function).update(marks)
         return registry.add(name, function)
 
     return register

@@ -257,14 +257,14 @@ def _given(settings: EncoderSettings) -> list[str]:
 
 def check_encoder(settings: EncoderSettings) -> None:
     """Raise `ConfigError` unless the named encoder exists and has these settings."""
-    found = ENCODERS.find(settings.name)
-    own = {key.name for key in found.SETTINGS}
-    ignored = [f"ggeur.{found.name}.{n}" for n in settings.options if n not in own]
+    encoder = ENCODERS.find(settings.name)
+    own = {key.name for key in encoder.SETTINGS}
+    ignored = [f"ggeur.{encoder.name}.{n}" for n in settings.options if n not in own]
     ignored += [
         f"ggeur.encoder.{f.name}"
         for f in fields(EncoderSettings)
-        if found.uses is not None
-        and f.name not in {*found.uses, "name", "grey_bits", "options"}
+        if encoder.uses is not None
+        and f.name not in {*encoder.uses, "name", "grey_bits", "options"}
         and getattr(settings, f.name) != f.default
     ]
     if ignored:
@@ -276,9 +276,9 @@ def check_encoder(settings: EncoderSettings) -> None:
 
 def resolve(settings: EncoderSettings) -> EncoderSettings:
     """The settings with the encoder's defaults for "" and for missing options."""
-    found = ENCODERS.find(settings.name)
-    texts = {name: getattr(settings, name) or v for name, v in found.defaults.items()}
-    return replace(settings, **texts, options=filled_in(found, settings.options))
+    encoder = ENCODERS.find(settings.name)
+    texts = {name: getattr(settings, name) or v for name, v in encoder.defaults.items()}
+    return replace(settings, **texts, options=filled_in(encoder, settings.options))
 
 
 def encoder_stamp(settings: EncoderSettings) -> dict[str, str | None] | None:

@@ -100,10 +100,10 @@ def trained_with(path: Path, published: bool | None) -> bool | None:
 def beside(path: Path) -> dict:
     """The content of ``open_clip_config.json`` beside a file; {} if there is none."""
     try:
-        found = json.loads(path.with_name("open_clip_config.json").read_text("utf-8"))
+        content = json.loads(path.with_name("open_clip_config.json").read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 _PREPROCESS = ("mean", "std", "interpolation", "resize_mode")
@@ -296,8 +296,8 @@ def find_weights(settings: EncoderSettings, in_config: bool) -> Weights:
     digits, title = sha256_file(path), f"weights {path.name}"
     trained = trained_with(path, _known_file(path.name, digits))
     wanted = needs_quick_gelu(in_config, trained, asked, f"the {title}")
-    found = beside(path).get("preprocess_cfg") or {}
-    return _read(title, wanted, path, digits, found)
+    config = beside(path).get("preprocess_cfg") or {}
+    return _read(title, wanted, path, digits, config)
 
 
 def _published(settings: EncoderSettings, in_config: bool) -> Weights:
@@ -321,8 +321,8 @@ def _published(settings: EncoderSettings, in_config: bool) -> Weights:
     return _read(title, wanted, path, sha256_file(path), tag)
 
 
-def _read(title: str, wanted: bool, path: Path, digits: str, found: dict) -> Weights:
-    preprocess = {f"image_{key}": found[key] for key in _PREPROCESS if found.get(key)}
+def _read(title: str, wanted: bool, path: Path, digits: str, config: dict) -> Weights:
+    preprocess = {f"image_{key}": config[key] for key in _PREPROCESS if config.get(key)}
     if not _is_script(path):
         torch_models.check_readable(path)
         return Weights(title, wanted, path, digits, None, preprocess)
@@ -358,8 +358,8 @@ def _tag(settings: EncoderSettings) -> dict:
     registry = import_module("open_clip.pretrained")
     name = settings.pretrained
     for model in (plain_name(settings.model), settings.model):
-        if found := registry.get_pretrained_cfg(model, name):
-            return found
+        if published := registry.get_pretrained_cfg(model, name):
+            return published
     tags = registry.list_pretrained_tags_by_model(model)
     raise ConfigError(
         f"ggeur.encoder.pretrained: '{name}' is neither a file nor a tag of weights "

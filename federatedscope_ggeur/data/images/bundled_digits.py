@@ -67,10 +67,10 @@ def read_bundled_digits(root: str | Path, imaging: bool = True) -> ImageDataSet:
     digits, has all 1,797 images as they are. `data.splits` makes the split. Images have
     8 x 8 pixels; `ggeur.encoder.image_size` 8 keeps them.
     """
-    found = imaged_digits() if imaging else {"digits": _digits()}
+    sets = imaged_digits() if imaging else {"digits": _digits()}
     domains = [
         ImageDomain(name, _as_images(images, labels), None)
-        for name, (images, labels) in found.items()
+        for name, (images, labels) in sets.items()
     ]
     return ImageDataSet("bundled_digits", domains, DIGITS, grey=True)
 
@@ -93,11 +93,11 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
 def _as_images(images: np.ndarray, labels: np.ndarray) -> Images:
     grey = np.rint(images * (255 / WHITE)).astype(np.uint8)
     keys = tuple(str(row) for row in range(len(grey)))
-    return Images(labels.astype(np.int64), keys, ("",) * len(grey), _Loader(grey))
+    return Images(labels.astype(np.int64), keys, ("",) * len(grey), _GreyLoader(grey))
 
 
 @dataclass(frozen=True, eq=False)
-class _Loader:
+class _GreyLoader:
     grey: np.ndarray
 
     def __call__(self, row: int) -> Image.Image:

@@ -62,17 +62,17 @@ def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
     """The files of train and test. If there are none, the files of all_data."""
     for base in _LAYOUT.bases(root):
         inside = {path.name: path for path in subfolders(base)}
-        found = {
+        files = {
             part: paths
             for part in ("train", "test", "all_data")
             if part in inside and (paths := sorted(inside[part].glob("*.json")))
         }
-        everything = found.pop("all_data", None)
-        if len(found) == 2:
-            return base, found
+        everything = files.pop("all_data", None)
+        if len(files) == 2:
+            return base, files
         if everything:
             return base, {"all_data": everything}
-        for part in found:
+        for part in files:
             other = "test" if part == "train" else "train"
             raise _LAYOUT.problem(
                 base,
@@ -130,8 +130,8 @@ def _users(data: bytes) -> Iterator[_User]:
 
 def _read_pixels(path: str) -> np.ndarray:
     """Grey bytes [n, 28, 28] of all users in a file, in the order of 'users'."""
-    found = [_grey(user) for user in _users(Path(path).read_bytes())]
-    return np.concatenate([np.zeros((0, _SIDE, _SIDE), np.uint8), *found])
+    pixels = [_grey(user) for user in _users(Path(path).read_bytes())]
+    return np.concatenate([np.zeros((0, _SIDE, _SIDE), np.uint8), *pixels])
 
 
 def _grey(user: _User) -> np.ndarray:

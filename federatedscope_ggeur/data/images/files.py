@@ -133,9 +133,9 @@ def load_image(
     try:
         with _no_gaps(), Image.open(path, formats=_FORMATS) as image:
             _check_size(image)
-            found = _drafted(image, side, resample) if side else image
-            found.load()
-            return _rgb(_upright(found, path), image.format, grey_bits)
+            small = _drafted(image, side, resample) if side else image
+            small.load()
+            return _rgb(_upright(small, path), image.format, grey_bits)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except Exception as error:  # a broken image fails in many ways
@@ -155,12 +155,12 @@ def _drafted(image: Image.Image, side: int, resample: int) -> Image.Image:
     if image.format != "JPEG" or image.mode not in _PLAIN:
         return image
     least = tuple(-(-side * length // shorter) for length in size)
-    found = image.draft(None, least)
-    if found is None or image.size == size:
+    drafted = image.draft(None, least)
+    if drafted is None or image.size == size:
         return image
     # The box has the part's size before it was rounded up. As torchvision's Resize:
     target = tuple(int(side * length / shorter) for length in size)
-    return image.resize(target, resample, box=found[1])
+    return image.resize(target, resample, box=drafted[1])
 
 
 def plain_jpeg(path: str | os.PathLike) -> bytes | None:

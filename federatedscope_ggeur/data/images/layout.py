@@ -39,12 +39,12 @@ def spelling(name: str) -> str:
 
 def split_problem(names: Sequence[str]) -> str:
     """Why domains of these names look like the parts of a split; else ""."""
-    parts = {name: _SPLIT.fullmatch(spelling(name)) for name in names}
-    found = {name: part[1][:2] for name, part in parts.items() if part}
-    if "tr" not in found.values() or len(set(found.values())) < 2:
+    matches = {name: _SPLIT.fullmatch(spelling(name)) for name in names}
+    parts = {name: match[1][:2] for name, match in matches.items() if match}
+    if "tr" not in parts.values() or len(set(parts.values())) < 2:
         return ""
     return (
-        f"{shown(sorted(found))} look like the parts of a split, but would be domains; "
+        f"{shown(sorted(parts))} look like the parts of a split, but would be domains; "
         "call them train and test, or rename them if they are domains"
     )
 
@@ -153,11 +153,11 @@ class Layout:
 
     def bases(self, root: Path) -> list[Path]:
         """`root` and the containers below it, the outermost first."""
-        found = [root]
-        for base in found:
+        bases = [root]
+        for base in bases:
             if len(base.relative_to(root).parts) < 3:
-                found += [path for path in subfolders(base) if self._contains(path)]
-        return found
+                bases += [path for path in subfolders(base) if self._contains(path)]
+        return bases
 
     def _contains(self, folder: Path) -> bool:
         name, known = spelling(folder.name), map(spelling, self.containers)
@@ -168,7 +168,7 @@ class Layout:
         spelt: dict[str, list[Path]] = {}
         for path in subfolders(base):
             spelt.setdefault(spelling(path.name), []).append(path)
-        found = {}
+        folders = {}
         for domain, others in self.domains.items():
             names = dict.fromkeys(map(spelling, (domain, *others)))
             paths = [path for name in names for path in spelt.get(name, ())]
@@ -178,8 +178,8 @@ class Layout:
                     f"all for the domain '{domain}'. Keep one of them."
                 )
             if paths:
-                found[domain] = paths[0]
-        return found
+                folders[domain] = paths[0]
+        return folders
 
     def find_domains(self, root: Path) -> dict[str, Path]:
         """The domains' folders in `root`, or in the one container that has any.
@@ -189,18 +189,17 @@ class Layout:
         DataError
             There are no domains, or several containers have some.
         """
-        tried = (self.domain_folders(base) for base in self.bases(root))
-        found = [folders for folders in tried if folders]
-        if not found:
+        groups = list(filter(None, map(self.domain_folders, self.bases(root))))
+        if not groups:
             raise self.lacking(root, "has none of the domains")
-        if len(found) > 1:
-            places = [str(next(iter(folders.values())).parent) for folders in found]
+        if len(groups) > 1:
+            places = [str(next(iter(folders.values())).parent) for folders in groups]
             raise DataError(
                 f"{root}: several folders hold domains of {self.name}: "
                 f"{shown(places)}. Set data.root to one of them."
             )
-        self.log_absent(root, found[0])
-        return found[0]
+        self.log_absent(root, groups[0])
+        return groups[0]
 
     def first_files(
         self, root: Path, places: Sequence[Path], files: Sequence[Sequence[str]]

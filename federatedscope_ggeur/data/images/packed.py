@@ -278,8 +278,8 @@ class _ArraysOnly(pickle.Unpickler):
 def _unpickle(path: str | os.PathLike) -> dict:
     with open(path, "rb") as file:
         # Python 2 wrote the genuine files, and its texts are bytes.
-        found = _ArraysOnly(io.BytesIO(file.read()), encoding="latin1").load()
-    return {k.decode("latin1") if isinstance(k, bytes) else k: found[k] for k in found}
+        batch = _ArraysOnly(io.BytesIO(file.read()), encoding="latin1").load()
+    return {k.decode("latin1") if isinstance(k, bytes) else k: batch[k] for k in batch}
 
 
 def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
@@ -443,10 +443,10 @@ def _read_mat(path: str, name: str) -> np.ndarray:
     # Imported here, because it is slow to import and other readers do not need it.
     from scipy.io import loadmat
 
-    found = loadmat(path, variable_names=[name]).get(name)
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iuf":
+    array = loadmat(path, variable_names=[name]).get(name)
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "iuf":
         raise DataError(f"the file has no intact array '{name}' of numbers.")
-    return found
+    return array
 
 
 def _idx_names(split: str) -> list[tuple[str, ...]]:
@@ -480,8 +480,8 @@ def read_digits(root: str | Path) -> ImageDataSet:
         digits.
     """
     with _LAYOUT.opened(root) as root:
-        found = {domain: _read_domain(root, domain) for domain in _LAYOUT.domains}
-        domains = {name: parts for name, parts in found.items() if parts is not None}
+        read = {domain: _read_domain(root, domain) for domain in _LAYOUT.domains}
+        domains = {name: parts for name, parts in read.items() if parts is not None}
         if not domains:
             raise _LAYOUT.lacking(root, "holds none of the four sets")
         _LAYOUT.log_absent(root, domains)
@@ -499,9 +499,8 @@ def read_digits(root: str | Path) -> ImageDataSet:
 def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
     """The training images and the test images; None if the domain has no files."""
     bases = _LAYOUT.bases(root)
-    folders = [
-        found[domain] for b in bases if domain in (found := _LAYOUT.domain_folders(b))
-    ]
+    by_base = map(_LAYOUT.domain_folders, bases)
+    folders = [folders[domain] for folders in by_base if domain in folders]
     places = [place for folder in folders for place in _places(folder, domain)]
     packed = _PACKED[domain].find(_LAYOUT, root, [*places, *bases])
     if packed is not None:
@@ -528,11 +527,11 @@ def _places(folder: Path, domain: str) -> list[Path]:
 
 
 def _read_tree(root: Path, domain: str, folder: Path) -> tuple[Images, Images]:
-    found = trees.read_domain(domain, folder, trains=_TRAINS, tests=_TESTS)
-    strange = sorted(found.classes - set(_DIGITS))
+    tree = trees.read_domain(domain, folder, trains=_TRAINS, tests=_TESTS)
+    strange = sorted(tree.classes - set(_DIGITS))
     if strange:
         raise _LAYOUT.problem(folder, f"it has the classes {shown(strange)}.")
-    if found.test is None:
+    if tree.test is None:
         raise _LAYOUT.problem(folder, "it has no test part.")
-    train = trees.images_of(root, found.train, _DIGITS)
-    return train, trees.images_of(root, found.test, _DIGITS)
+    train = trees.images_of(root, tree.train, _DIGITS)
+    return train, trees.images_of(root, tree.test, _DIGITS)

@@ -60,16 +60,16 @@ def _names(folder: Path) -> set[str]:
 
 def _by_folder(folder: Path) -> Files:
     """The images of each class, in ``<wnid>/images`` or ``<wnid>``."""
-    found: Files = []
+    files: Files = []
     for path in subfolders(folder):
         if path.name == "images":
             continue  # it may be left from sorting the validation images
         inside = path / "images"
-        files = trees.image_files(inside if inside.is_dir() else path)
-        found += [(path.name, file) for file in files]
-    if not found:
+        place = inside if inside.is_dir() else path
+        files += [(path.name, file) for file in trees.image_files(place)]
+    if not files:
         raise _LAYOUT.problem(folder, "the folder has no class folders.")
-    return found
+    return files
 
 
 def _wnids(base: Path, train: set[str]) -> list[str]:

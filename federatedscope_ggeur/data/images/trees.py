@@ -91,8 +91,8 @@ def read_image_folder(root: str | Path) -> ImageDataSet:
         names = {folder.name.lower() for folder in folders}
         if names & {"train", "test", "val", "valid", "validation"}:
             if names != {"train", "test"}:
-                found = shown([folder.name for folder in folders])
-                raise _LAYOUT.problem(root, f"the folder has the folders {found}.")
+                present = shown([folder.name for folder in folders])
+                raise _LAYOUT.problem(root, f"the folder has the folders {present}.")
             domains = [read_domain("all", root)]
         elif problem := split_problem([folder.name for folder in folders]):
             raise _LAYOUT.problem(root, f"the folders {problem}.")
@@ -178,7 +178,7 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
             + (f", but {loose} image(s)" if loose else "")
             + ". Put the images of each class into a folder: <domain>/<class>/<file>."
         )
-    found: Files = []
+    files: Files = []
     folders: dict[str, str] = {}
     passed_over: Counter[str] = Counter()
     for path in classes:
@@ -191,7 +191,7 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
                 f"'{folders[name]}'. Keep one of them."
             )
         folders[name] = path.name
-        found += [(name, file) for file in image_files(path, passed_over)]
+        files += [(name, file) for file in image_files(path, passed_over)]
     if passed_over:
         counts = ", ".join(f"{n} {suffix}" for suffix, n in sorted(passed_over.items()))
         logger.warning(
@@ -201,7 +201,7 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
             sum(passed_over.values()),
             counts,
         )
-    return found
+    return files
 
 
 def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[str]:
@@ -222,16 +222,16 @@ def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[s
             "directly into its folder."
         )
     names = sorted(os.listdir(folder))
-    found = [os.path.join(folder, name) for name in names if is_image_name(name)]
+    paths = [os.path.join(folder, name) for name in names if is_image_name(name)]
     suffixes = [os.path.splitext(name)[1].lower() for name in names if name[0] != "."]
     if passed_over is not None:
         passed_over.update(suffix for suffix in suffixes if suffix in NOT_READ)
-    if not found:
+    if not paths:
         raise DataError(
             f"{folder}: the folder has no image files, only {len(names)} other "
             "file(s). Put the images of this class there, or remove the folder."
         )
-    return found
+    return paths
 
 
 def check_same_classes(

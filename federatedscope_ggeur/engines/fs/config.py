@@ -65,7 +65,7 @@ def robust_problems(cfg) -> list[str]:
     rule, hostile = cfg.aggregator.robust_rule, cfg.aggregator.byzantine_node_num
     if rule not in RULES:
         return []
-    found, argument = [], RULES[rule][0]
+    lines, argument = [], RULES[rule][0]
     given = f"aggregator.robust_rule: {rule}"
     # The rule guards the mean of models, and nothing else that clients send.
     guarded = {
@@ -79,26 +79,26 @@ def robust_problems(cfg) -> list[str]:
     for name, allowed in guarded.items():
         value = get_key(cfg, f"ggeur.{name}")
         if value not in allowed:
-            found.append(
+            lines.append(
                 f"  aggregator.robust_rule: {rule} works only with ggeur.{name}: "
                 f"{' or '.join(allowed)}, got {value}"
             )
     if argument and argument not in cfg.aggregator.BFT_args:
-        found.append(
+        lines.append(
             f"  aggregator.BFT_args.{argument}: must be set in the file with {given}"
         )
     needed = least_clients(cfg)
     if cfg.federate.client_num < needed:
-        found.append(
+        lines.append(
             f"  federate.client_num: must be {needed} at least with {given} and "
             f"aggregator.byzantine_node_num: {hostile}"
         )
     if rule == "bulyan" and not 0 < cfg.federate.sample_client_rate <= 1:
-        found.append(
+        lines.append(
             f"  federate.sample_client_rate: must be in (0, 1] with {given}, which "
             "counts by it"
         )
-    return found
+    return lines
 
 
 class _Weights:
@@ -192,16 +192,16 @@ class _Merge:
             for section, names in _REWRITTEN.items()
             for name in names
         ]
-        found = problems(cfg)
+        lines = problems(cfg)
         if divides_by_domain(cfg):
             # FS refuses this splitter for data that are not its own.
             cfg.federate.client_num, cfg.data.splitter = 1, "iid"
-        elif not found and divides_nothing(cfg):
+        elif not lines and divides_nothing(cfg):
             cfg.data.splitter = cfg.data.splitter or "iid"
-        if found:
-            self._speak_first(cfg, found)
+        if lines:
+            self._speak_first(cfg, lines)
 
-    def _speak_first(self, cfg, found: list[str]) -> None:
+    def _speak_first(self, cfg, lines: list[str]) -> None:
         """If FS's checks will fail, first raise an error that lists all problems.
 
         FS's own error names only one problem, and often without its key.
@@ -212,7 +212,7 @@ class _Merge:
                 if fs_check not in (self.before, self.after):
                     fs_check(copy)
         except Exception as error:  # whatever FS makes of a value it was not made for
-            raise _refusal(found) from error
+            raise _refusal(lines) from error
 
     def after(self, cfg) -> None:
         if not cfg.ggeur.use:
@@ -293,9 +293,8 @@ def check(cfg) -> None:
     ConfigError
         The error has one line for each key.
     """
-    found = problems(cfg)
-    if found:
-        raise _refusal(found)
+    if lines := problems(cfg):
+        raise _refusal(lines)
 
 
 def problems(cfg) -> list[str]:
@@ -308,18 +307,13 @@ def problems(cfg) -> list[str]:
                 "of the plugin"
             ]
         return []
-    found = [
+    lines = [
         f"  {name}: {problem}"
         for name, rule in FS_RULES.items()
         if (problem := rule(_value(cfg, name)))
     ]
-    return (
-        found
-        + identity_problems(cfg)
-        + robust_problems(cfg)
-        + _search_problems()
-        + config_problems(cfg, on_fs=True)
-    )
+    lines += identity_problems(cfg) + robust_problems(cfg) + _search_problems()
+    return lines + config_problems(cfg, on_fs=True)
 
 
 def _search_problems() -> list[str]:
@@ -333,8 +327,8 @@ def _search_problems() -> list[str]:
     return ["  hpo.py: cannot search over runs of the plugin; take `ggeur study`"]
 
 
-def _refusal(found: list[str]) -> ConfigError:
-    return ConfigError(Lines(["wrong settings:", *found]))
+def _refusal(lines: list[str]) -> ConfigError:
+    return ConfigError(Lines(["wrong settings:", *lines]))
 
 
 def _value(cfg, name: str):

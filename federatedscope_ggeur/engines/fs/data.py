@@ -168,14 +168,14 @@ def complete(client_cfgs, cfg) -> None:
         have.
     """
     names = {f"client_{k}" for k in range(1, cfg.federate.client_num + 1)}
-    found = [
+    lines = [
         line
         for name, section in client_cfgs.items()
         if name != _OWN
         for line in _problems(name, section, names, cfg)
     ]
-    if found:
-        raise ConfigError(Lines(["wrong settings in --client_cfg:", *found]))
+    if lines:
+        raise ConfigError(Lines(["wrong settings in --client_cfg:", *lines]))
     for name in names - client_cfgs.keys():
         client_cfgs[name] = type(client_cfgs)()
     if cfg.federate.mode == "distributed" and cfg.distribute.role == "client":
@@ -187,11 +187,11 @@ def _problems(name: str, section, names: set[str], cfg) -> list[str]:
         return [f"  {name}: there are only client_1 to client_{len(names)}"]
     if not hasattr(section, "items"):
         return [f"  {name}: must hold settings, got {section!r}"]
-    copy, found = cfg.clone(), []
+    copy, lines = cfg.clone(), []
     for key, value in flatten(section):
         if problem := setting_problem(copy, key, value):
-            found.append(f"  {name}.{key}: {problem}")
+            lines.append(f"  {name}.{key}: {problem}")
     already = problems(cfg)
-    return found + [
+    return lines + [
         f"  {name}.{line.strip()}" for line in problems(copy) if line not in already
     ]

@@ -77,7 +77,7 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
         given = settings_of(arguments)
         if not asks_for_the_plugin(given):
             return None
-        found = _wrong_settings(given)
+        lines = _wrong_settings(given)
     except ConfigError as unreadable:
         return unreadable if _mentions_the_plugin(arguments) else None
     except Exception:  # an error in here must not hide the error itself
@@ -87,14 +87,14 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
         for _, value in given
         if str(value).startswith("client") and value in arguments
     ]
-    if not found and not (words and _passed_through(error, _COMMAND_LINE)):
-        found = [f"  {_first_line(error)}"]
+    if not lines and not (words and _passed_through(error, _COMMAND_LINE)):
+        lines = [f"  {_first_line(error)}"]
     if words:
-        found.append(
+        lines.append(
             "  FederatedScope takes words that begin with 'client' for settings of one "
             f"client; write \"'{words[0]}'\", with both pairs of quotes"
         )
-    return ConfigError(Lines(["wrong settings:", *found]))
+    return ConfigError(Lines(["wrong settings:", *lines]))
 
 
 def _while_reading_settings(error: BaseException) -> bool:
@@ -109,8 +109,8 @@ def _passed_through(error: BaseException, place: tuple[str, ...]) -> bool:
     """
     *folder, name = place
     for frame in traceback.extract_tb(error.__traceback__):
-        *found, file = PurePath(frame.filename).parts
-        if found[-len(folder) :] == folder and name in ("", file):
+        *parts, file = PurePath(frame.filename).parts
+        if parts[-len(folder) :] == folder and name in ("", file):
             return True
     return False
 
@@ -128,13 +128,13 @@ def _wrong_settings(given: Sequence[tuple[str, object]]) -> list[str]:
     """List all settings that FS's config or the plugin refuses."""
     from federatedscope.core.configs.config import global_cfg
 
-    cfg, found = global_cfg.clone(), []
+    cfg, lines = global_cfg.clone(), []
     for key, value in given:
         if key.startswith("client"):
             continue  # a setting of one client
         if problem := setting_problem(cfg, key, literal(value)):
-            found.append(f"  {key}: {problem}")
-    return found + [line for line in problems(cfg) if line not in found]
+            lines.append(f"  {key}: {problem}")
+    return lines + [line for line in problems(cfg) if line not in lines]
 
 
 def setting_problem(cfg, key: str, value: object) -> str:

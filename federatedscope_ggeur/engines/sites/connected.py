@@ -88,7 +88,7 @@ def take_part(cfg, new_run: bool = False) -> str:
     """
     check_engine(cfg)
     use_threads(cfg)
-    site = _Site(cfg)
+    site = _ConnectedSite(cfg)
     with run_files(cfg, f"client {site.number}") as (folder, watch):
         watch.describe = lambda: {"doing": site.doing}
         return site.run(folder, watch, new_run)
@@ -109,7 +109,7 @@ def check_engine(cfg) -> None:
         )
 
 
-class _Site:
+class _ConnectedSite:
     """One site of a federation over streams."""
 
     def __init__(self, cfg):

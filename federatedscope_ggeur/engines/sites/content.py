@@ -52,13 +52,13 @@ def unpacked(
     MessageError
         The content holds no messages, or one is too large.
     """
-    found: list[Envelope] = []
+    envelopes: list[Envelope] = []
     frames = _frames(data)
     while (one := read_envelope(frames, settings, sender, due)) is not None:
-        found.append(one)
-        if len(found) > _MOST:
+        envelopes.append(one)
+        if len(envelopes) > _MOST:
             raise MessageError("too many messages", field="parts", sender=sender)
-    return found
+    return envelopes
 
 
 def _frames(data: bytes) -> Iterator[bytes]:

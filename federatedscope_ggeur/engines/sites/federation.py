@@ -159,13 +159,13 @@ class DistributedRun:
         """
         if self._data is not None:
             return self._data.prepared
-        found = prepared(
+        ours = prepared(
             self._cfg, handshake.class_names, handshake.dim, encoder=handshake.encoder
         )
         how = preparation(self._cfg)
-        if found is not None and how is not None and found.key != handshake.text:
+        if ours is not None and how is not None and ours.key != handshake.text:
             raise ConfigError(how.differs)
-        return found
+        return ours
 
     def note(self, record: reporting.Round0 | reporting.RoundRecord) -> None:
         """Add the record of round 0 or of a round to the history, and log a round."""

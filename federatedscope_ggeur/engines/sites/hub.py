@@ -187,13 +187,13 @@ class FolderHub:
             return []
         most = self._most(site)
         try:
-            found = unpacked(content, self._settings, f"site {name}", lambda: most)
+            envelopes = unpacked(content, self._settings, f"site {name}", lambda: most)
         except MessageError as error:
             connection = site.connection
             self.dismiss(site.number, str(error), connection)
             return [Event(site.number, None, str(error), True, connection)]
         events = []
-        for envelope in found:
+        for envelope in envelopes:
             site.connection += envelope.kind == JOIN
             events.append(Event(site.number, envelope, connection=site.connection))
         return events
@@ -205,8 +205,8 @@ class FolderHub:
 
     def names(self, numbers) -> list[str]:
         """The names of clients' sites."""
-        found = self._by_number
-        return [found[k].name if k in found else f"client {k}" for k in numbers]
+        sites = self._by_number
+        return [sites[k].name if k in sites else f"client {k}" for k in numbers]
 
     def _key(self, site: _Site) -> bytes | None:
         return self.known.key(site.name, site.mail.taken + 1)

@@ -196,12 +196,12 @@ class PinnedKeys:
         None if it was put out, or if nobody has compared the words of this key. An
         earlier key does not stand in for it.
         """
-        found = None
+        latest = None
         for since, key in self._lines.get(name, ()):
             if since <= number:
                 is_new = key is not None and self._words(name, key) in self.uncompared
-                found = None if is_new else key
-        return found
+                latest = None if is_new else key
+        return latest
 
     def is_out(self, name: str, number: int) -> bool:
         """Whether the file `number` of `name` comes after it was put out."""

@@ -89,8 +89,8 @@ def role_config(
         The file cannot be read, is for another role, or agrees on another release of
         this package. Or the error names all wrong settings of the file.
     """
-    found = find_config(path).resolve()
-    said = dict(read_yaml(found))
+    file = find_config(path).resolve()
+    said = dict(read_yaml(file))
     agreed, own = said.get("ggeur.agreed.release", ""), release_text()
     if agreed not in ("", own):
         raise ConfigError(
@@ -114,14 +114,14 @@ def role_config(
         raise ConfigError(
             f"{path}: {key} is {shown(there)}, but {COMMANDS[role]} needs {value}{hint}"
         )
-    os.chdir(found.parent)
+    os.chdir(file.parent)
     kept = str(said.get("federate.save_to") or "")
     goes_on = role == "server" and not said.get("federate.restore_from")
     if goes_on and kept and Path(kept).exists():
         implied["federate.restore_from"] = kept
     implied.update({k: v for k, v in (more or {}).items() if k not in said})
     words = [str(word) for pair in implied.items() for word in pair]
-    cfg = load_config(found, [*words, *overrides], on_fs=True)
+    cfg = load_config(file, [*words, *overrides], on_fs=True)
     cfg.defrost()
     for one in OTHER_KEYS.values():  # a config has them only where they are named
         section, _, name = one.name.partition(".")
@@ -140,13 +140,13 @@ def check_role(cfg, role: str) -> None:
     ConfigError
         The config belongs to another role, or does not state the client's number.
     """
-    found = identity_problems(cfg)
+    lines = identity_problems(cfg)
     if cfg.federate.mode != "distributed":
-        found = ["  federate.mode: must be distributed"]
+        lines = ["  federate.mode: must be distributed"]
     elif role_of(cfg) != role:
-        found = [f"  distribute.role: must be {role}, got {shown(role_of(cfg))}"]
-    if found:
-        raise ConfigError(Lines(["wrong settings:", *found]))
+        lines = [f"  distribute.role: must be {role}, got {shown(role_of(cfg))}"]
+    if lines:
+        raise ConfigError(Lines(["wrong settings:", *lines]))
 
 
 def role_of(cfg) -> str:
@@ -171,18 +171,18 @@ def identity_problems(cfg) -> list[str]:
     index, own = cfg.distribute.get("data_idx", -1), read(cfg.ggeur, DistributedKeys)
     number = own.client_number
     if index == -1:
-        found = []
+        lines = []
         if number is None:
-            found.append(
+            lines.append(
                 "  ggeur.client_number: must be set with distribute.role client and "
                 "distribute.data_idx -1, to another number (1, 2, ...) for each client"
             )
         if not own.domain:
-            found.append(
+            lines.append(
                 "  ggeur.domain: must name this client's domain with distribute.role "
                 "client and distribute.data_idx -1"
             )
-        return found
+        return lines
     if not 1 <= index <= cfg.federate.client_num:
         return [
             f"  distribute.data_idx: must lie in 1..{cfg.federate.client_num} "

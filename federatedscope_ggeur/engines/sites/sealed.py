@@ -113,12 +113,12 @@ def read_greeting(data: bytes, wanted: Context, key: bytes, name: str) -> Greeti
         wanted = replace(wanted, run=run)
     _check(header, wanted, name)
     try:
-        found = Greeting(wanted.run, bytes.fromhex(told), int(client))
+        made = Greeting(wanted.run, bytes.fromhex(told), int(client))
     except (TypeError, ValueError, OverflowError) as error:
         raise MessageError("is no greeting", field="key", sender=name) from error
-    if body or len(found.key) != 32 or not 1 <= found.client < 2**31:
+    if body or len(made.key) != 32 or not 1 <= made.client < 2**31:
         raise MessageError("is no greeting", field="key", sender=name)
-    return found
+    return made
 
 
 class Channel:

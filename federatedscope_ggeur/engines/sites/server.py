@@ -172,8 +172,8 @@ class FolderServer:
                 self._note(greet=name)
             elif (name := self._hub.put_out()) is not None:
                 self._note(out=name)
-            elif (found := self._hub.find()) is not None:
-                name, number, data = found
+            elif (file := self._hub.find()) is not None:
+                name, number, data = file
                 self._hub.keep(name, data)
                 self._note(site=name, number=number, sha256=sha256(data))
             elif self._leading.seconds_left() == 0:
@@ -183,7 +183,7 @@ class FolderServer:
             else:
                 looking.wait(self._leading.seconds_left())
                 continue
-            looking.found()
+            looking.reset()
 
     def _note(self, **what) -> None:
         """Write what happens into the journal; then let it happen."""

@@ -244,15 +244,15 @@ class FolderSite:
                 if ended:
                     again = False
                     self._say([self._join])
-                found = self._step()
-                if found is None and once:
+                why = self._step()
+                if why is None and once:
                     watch.close("running")
                     break
-                if found is None:
+                if why is None:
                     looking.wait()
                 else:
-                    looking.found()
-                ended = found or ""
+                    looking.reset()
+                ended = why or ""
         return self._line()
 
     def _line(self) -> str:
@@ -368,8 +368,8 @@ class FolderSite:
         if data is None or mail.channel is None:
             return None
         context, name = replace(mail.out, answers=0), f"store: {number}"
-        content, found = mail.channel.open(data, context, None, name)
-        if found != answers:
+        content, answered = mail.channel.open(data, context, None, name)
+        if answered != answers:
             return None
         (said,) = unpacked(content, self._carried, self._met.own.name)
         return said

@@ -115,12 +115,12 @@ class _Plan:
         if not isinstance(said, dict):
             self._wrong("it", "must be a YAML file with server and sites")
             said = {}
-        found = self._checked(said, _RULES, _DEFAULTS, "")
-        names, sites = found["server"], found["sites"]
+        values = self._checked(said, _RULES, _DEFAULTS, "")
+        names, sites = values["server"], values["sites"]
         self.names: list[str] = names if isinstance(names, list) else [names]
-        self.on_flower = found["engine"] == "flower"
-        self.port, self.days = found["port"], found["days"]
-        given = self._settings(found["settings"], "settings")
+        self.on_flower = values["engine"] == "flower"
+        self.port, self.days = values["port"], values["days"]
+        given = self._settings(values["settings"], "settings")
         self.settings = {"ggeur.agreed.release": _release(), **given}
         listed = sites if isinstance(sites, list) else []
         self.sites = [self._site(one) for one in listed]
@@ -144,11 +144,11 @@ class _Plan:
                 problem = f"is not one of {', '.join(sorted(rules))}"
                 problem += did_you_mean(key, rules)
                 self._wrong(f"{where}{shown(key)}", problem)
-        found = {**dict.fromkeys(rules), **defaults, **said}
+        values = {**dict.fromkeys(rules), **defaults, **said}
         for key, rule in rules.items():
-            if problem := rule(found[key]):
+            if problem := rule(values[key]):
                 self._wrong(f"{where}{key}", problem)
-        return found
+        return values
 
     def _settings(self, said: Any, where: str) -> dict[str, Any]:
         if not isinstance(said, dict):
@@ -174,9 +174,9 @@ class _Plan:
         else:
             where = f"sites: {name}: "
         defaults: dict[str, Any] = {"domain": name or "a site", "settings": {}}
-        found = self._checked(said, _SITE_RULES, defaults, where)
-        settings = self._settings(found["settings"], f"{where}settings")
-        return {"name": name, "domain": found["domain"], "settings": settings}
+        values = self._checked(said, _SITE_RULES, defaults, where)
+        settings = self._settings(values["settings"], f"{where}settings")
+        return {"name": name, "domain": values["domain"], "settings": settings}
 
 
 class _Folders:
@@ -204,8 +204,8 @@ class _Folders:
             f"'{self._ledger}': cannot be read (it says which site has which number; "
             "put it back)"
         ):
-            found = json.loads(self._ledger.read_text(encoding="utf-8"))
-            self._next, self._sites = int(found["next"]), dict(found["sites"])
+            numbers = json.loads(self._ledger.read_text(encoding="utf-8"))
+            self._next, self._sites = int(numbers["next"]), dict(numbers["sites"])
 
     def make_all(self) -> None:
         """Make the folders that do not exist yet."""
@@ -261,8 +261,8 @@ class _Folders:
         return self._sites[name]
 
     def _save_numbers(self) -> None:
-        found = {"next": self._next, "sites": self._sites}
-        write_atomically(self._ledger, json.dumps(found, indent=1), _PRIVATE)
+        numbers = {"next": self._next, "sites": self._sites}
+        write_atomically(self._ledger, json.dumps(numbers, indent=1), _PRIVATE)
 
     def _server(self) -> bool:
         """Make the server's folder; returns whether it existed."""

@@ -355,8 +355,8 @@ class SiteFolder:
         accuracy = None
         if len(test):
             with torch.inference_mode():
-                found = model.in_chunks(model, test.features).argmax(dim=1).cpu()
-            accuracy = int((found == test.labels).sum()) / len(test)
+                predicted = model.in_chunks(model, test.features).argmax(dim=1).cpu()
+            accuracy = int((predicted == test.labels).sum()) / len(test)
         by_domain = {self._held.domain: accuracy}
         trains = self._client.settings.demands.trains
         return replace(
@@ -450,12 +450,12 @@ class SiteMemory:
         return self._read("last_*")
 
     def _read(self, pattern: str) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
-        found = []
+        requests = []
         for path in sorted(self._folder.glob(f"{pattern}.request")):
             with _needed(path):
                 (one,) = unpacked(read_regular(path), UNLIMITED, "this site")
-                found.append((question(one), one.parts))
-        return found
+                requests.append((question(one), one.parts))
+        return requests
 
     def forget(self) -> None:
         """Forget all requests."""

@@ -108,8 +108,8 @@ class Store:
     @classmethod
     def of_folder(cls, keys: Path, shared: Path) -> Store | None:
         """The store below `keys` of a run in this shared folder; None without one."""
-        found = (cls(path.parent) for path in sorted(keys.glob(f"*/{RUN}")))
-        return next((one for one in found if one.shared == str(shared)), None)
+        stores = (cls(path.parent) for path in sorted(keys.glob(f"*/{RUN}")))
+        return next((one for one in stores if one.shared == str(shared)), None)
 
     @contextmanager
     def at_work(self, results: Path, waits: bool) -> Iterator[None]:
@@ -361,9 +361,9 @@ class Looking:
     """The pauses between looks into the folder: short ones after something happened."""
 
     def __init__(self) -> None:
-        self.found()
+        self.reset()
 
-    def found(self) -> None:
+    def reset(self) -> None:
         """Note that something has happened."""
         self._pause = _SHORTEST
 

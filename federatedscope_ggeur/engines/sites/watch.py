@@ -160,16 +160,16 @@ def metrics_text(content: Mapping[str, Any], folder: Path, updated: float) -> st
     escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
     place, role = str(folder.absolute()), str(content["role"])
     own = f'folder="{place.translate(escapes)}",role="{role.translate(escapes)}"'
-    found = {**content, "updated": updated, "waiting": content["seconds"]}
+    facts = {**content, "updated": updated, "waiting": content["seconds"]}
     clients = content.get("clients")
     if clients is not None:
-        found["clients"] = len(clients)
-        found["clients_here"] = sum(how == "here" for how in clients.values())
+        facts["clients"] = len(clients)
+        facts["clients_here"] = sum(how == "here" for how in clients.values())
     lines = []
     for name, meaning in _METRICS.items():
-        values = {own: found.get(name)}
+        values = {own: facts.get(name)}
         if name == "state":
-            values = {f'{own},state="{s}"': int(s == found[name]) for s in STATES}
+            values = {f'{own},state="{s}"': int(s == facts[name]) for s in STATES}
         said = [f"ggeur_{name}{{{k}}} {v}" for k, v in values.items() if v is not None]
         if said:
             about = f"# HELP ggeur_{name} {meaning}\n# TYPE ggeur_{name} gauge"
@@ -247,17 +247,17 @@ def server_status(members: Membership, driver, history: History | None) -> dict:
     the history.
     """
     clients = members.standing()
-    found: dict[str, Any] = {"doing": "", "clients": clients}
+    status: dict[str, Any] = {"doing": "", "clients": clients}
     if not members.started:
         missing = [int(k) for k, how in clients.items() if how != "here"]
-        found["doing"] = waits_for("the joining", missing, len(clients))
+        status["doing"] = waits_for("the joining", missing, len(clients))
     elif driver.waiting is not None:
         name, number, missing = driver.waiting
         what = f"{name.replace('_', ' ')} (round {number})"
-        found["doing"] = waits_for(what, missing, len(clients))
+        status["doing"] = waits_for(what, missing, len(clients))
     if history is not None:
         total = history.total
         left = seconds_left(history.rounds, total)
         done = {"rounds": total, "rounds_done": len(history.rounds)}
-        found.update(**done, seconds_left=round(left, 1))
-    return found
+        status.update(**done, seconds_left=round(left, 1))
+    return status

@@ -172,8 +172,8 @@ def _restore(
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
         progress.text("run"),
     )
-    found = records.get("findings", [])  # older files have none
-    coordinator.screen.load(from_json_value(list[Finding], found, "findings"))
+    findings = records.get("findings", [])  # older files have none
+    coordinator.screen.load(from_json_value(list[Finding], findings, "findings"))
     last, wanted = len(done.rounds), server.settings.demands.rounds
     if last > wanted:
         problem = (
@@ -203,8 +203,8 @@ def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
 
 
 def _records(progress: wire.Message) -> dict[str, Any]:
-    found = parse_json(progress.text("records"))
-    return from_json_value(dict[str, Any], found, "records")
+    values = parse_json(progress.text("records"))
+    return from_json_value(dict[str, Any], values, "records")
 
 
 def check_place(save_to: str, restore_from: str) -> None:
@@ -263,11 +263,11 @@ def _check_same(
 
 def grouped(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
     """Sort tensors named ``<number>.<name>`` by number and then by name."""
-    found: dict[int, dict[str, Tensor]] = {}
+    groups: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")
-        found.setdefault(int(number), {})[name] = tensor
-    return found
+        groups.setdefault(int(number), {})[name] = tensor
+    return groups
 
 
 def _read(path: Path) -> bytes:

@@ -103,11 +103,11 @@ class ClientStore:
             )
             message.check_content()
             message.client()
-            found = grouped(message.tensors_under("state"))
-            states = {int(n): found.pop(int(n), {}) for n in message.texts("rounds")}
-            if found:
+            by_round = grouped(message.tensors_under("state"))
+            states = {int(n): by_round.pop(int(n), {}) for n in message.texts("rounds")}
+            if by_round:
                 raise ValueError(
-                    f"it has tensors of rounds {list(found)}, but does not list "
+                    f"it has tensors of rounds {list(by_round)}, but does not list "
                     "these rounds"
                 )
         except (OSError, MessageError, ValueError, KeyError) as error:

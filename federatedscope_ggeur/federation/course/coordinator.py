@@ -141,8 +141,8 @@ class Coordinator:
     def round0(self) -> Requests[Round0]:
         """Run round 0: every exchange that is due before training."""
         started = self.spent()
-        found = declared_findings(self.membership.declared)
-        self.put_out(self.screen.refused("declared", found), "round 0, joining")
+        findings = declared_findings(self.membership.declared)
+        self.put_out(self.screen.refused("declared", findings), "round 0, joining")
         of_plugins = Spent()
         for exchange in self.exchanges:
             before = self.spent()
@@ -238,7 +238,7 @@ class Coordinator:
         """Signs from the last evaluated round that training has diverged, or None."""
         if not self._demands.trains:
             return None
-        return self.find(TrainingExchange).divergence.found
+        return self.find(TrainingExchange).divergence.signs
 
     @property
     def screening(self) -> Screening:

@@ -190,7 +190,7 @@ class History:
         if not tracked:
             return None
         sign = 1 if _larger_is_better(key) else -1
-        best, value = max(tracked, key=lambda found: sign * found[1])
+        best, value = max(tracked, key=lambda pair: sign * pair[1])
         accuracy = best.accuracy or {}
         return Chosen(best.round, key, value, accuracy, best.avg, best.std)
 

@@ -141,14 +141,14 @@ class Agreement:
         return sorted(sides.values(), key=lambda side: (-len(side), side[0]))
 
     def _misfits(self) -> dict[int, MessageError]:
-        found: dict[int, MessageError] = {}
+        misfits: dict[int, MessageError] = {}
         for k, theirs in self._said.items():
             try:
                 if self.handshake is not None:
                     self.check(theirs, f"client {k}")
             except MessageError as error:
-                found[k] = error
-        return found
+                misfits[k] = error
+        return misfits
 
     def _disagreement(self, quorum: int) -> str:
         first, *others = self._sides()
@@ -392,13 +392,13 @@ class Membership:
 
     def standing(self) -> dict[str, str]:
         """The state of each client as a word or two, by client number as text."""
-        found = {}
+        states = {}
         for number in self._wanted:
             is_here = number in self.joined and number not in self.gone
             why = self.gone.get(number) or self._errors.get(number)
             how = f"lost: {why}" if why else "missing"
-            found[str(number)] = "here" if is_here else how
-        return found
+            states[str(number)] = "here" if is_here else how
+        return states
 
     def _admit(self, join: Join) -> dict[int, MessageError]:
         number, sender = join.client, f"client {join.client}"

@@ -280,9 +280,9 @@ class PersonalExchange(Exchange):
         Clients make no heads if the one-shot head is not calibrated: then they have
         left out no rows.
         """
-        found, before = self.course.find(ClosedFormExchange), self.course.spent()
-        lda, server = found.lda, self.server
-        if lda is None or not found.is_calibrated or server.trains:
+        closed_form, before = self.course.find(ClosedFormExchange), self.course.spent()
+        lda, server = closed_form.lda, self.server
+        if lda is None or not closed_form.is_calibrated or server.trains:
             logger.warning(
                 "no client has its own head: that needs scores of left-out rows, and "
                 "a run whose result is the one-shot head"

@@ -113,7 +113,7 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
         tensors = load_safetensors(data)
         metadata = safetensors_header(data).get("__metadata__", {})
         header = json.loads(metadata["ggeur"])
-        version, found = header["version"], header["kind"]
+        version, said = header["version"], header["kind"]
         numbers = dict(header["numbers"])
     # RuntimeError: a shape that torch refuses, or a text nested too deeply.
     except (
@@ -136,9 +136,9 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
             field="version",
             sender=sender,
         )
-    if found != kind:
+    if said != kind:
         raise MessageError(
-            f"{found!r:.80} instead of {kind!r}", field="kind", sender=sender
+            f"{said!r:.80} instead of {kind!r}", field="kind", sender=sender
         )
     return Message(numbers, tensors, sender)
 
@@ -172,15 +172,15 @@ def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
 
     None in `shape` stands for any length.
     """
-    found = tuple(tensor.shape)
-    if found == shape:
+    actual = tuple(tensor.shape)
+    if actual == shape:
         return ""
-    if len(found) == len(shape) and all(
-        want in (None, have) for want, have in zip(shape, found)
+    if len(actual) == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, actual)
     ):
         return ""
     wanted = ", ".join("any" if s is None else str(s) for s in shape)
-    return f"expected shape ({wanted}), got {found}"
+    return f"expected shape ({wanted}), got {actual}"
 
 
 def range_problem(tensor: Tensor, within: tuple[float, float]) -> str:
@@ -315,7 +315,7 @@ class Message:
     def tensors_under(self, prefix: str) -> dict[str, Tensor]:
         """The tensors named ``<prefix>.<name>``, by name; finite, of plain dtypes."""
         start = prefix + "."
-        found = {}
+        tensors = {}
         for name, tensor in self._tensors.items():
             if name.startswith(start):
                 if tensor.dtype not in _OWN_DTYPES or tensor.ndim > _OWN_DIMENSIONS:
@@ -325,10 +325,10 @@ class Message:
                         f"{_OWN_DIMENSIONS} dimensions, got {tensor.dtype} in "
                         f"{tensor.ndim}",
                     )
-                found[name[len(start) :]] = self.tensor(
+                tensors[name[len(start) :]] = self.tensor(
                     name, tensor.dtype, tuple(tensor.shape)
                 )
-        return found
+        return tensors
 
     def labels(self, field: str, num_classes: int, distinct: bool) -> Tensor:
         """The classes in `field`, below `num_classes`; ascending if `distinct`."""

@@ -151,8 +151,8 @@ def number(most: float = sys.float_info.max, **options: Any) -> Any:
 def text(among: Sequence[str] = (), **options: Any) -> Any:
     """A text; if `among` is given, one of these."""
     if among:
-        options["problem"] = lambda found: (
-            "" if found in among else f"expected one of {among}, got {found!r:.80}"
+        options["problem"] = lambda value: (
+            "" if value in among else f"expected one of {among}, got {value!r:.80}"
         )
     return _plain(Message.text, **options)
 
@@ -222,9 +222,9 @@ def as_bytes(data: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, np.uint8).copy())
 
 
-def of_bytes(found: Tensor) -> bytes:
+def of_bytes(values: Tensor) -> bytes:
     """Convert a tensor made by `as_bytes` back to bytes."""
-    return found.contiguous().numpy().tobytes()
+    return values.contiguous().numpy().tobytes()
 
 
 def octets(length: int | None = None, **options: Any) -> Any:
@@ -235,7 +235,7 @@ def octets(length: int | None = None, **options: Any) -> Any:
 #: Converts a tuple of whole numbers to a tensor, and back.
 INTEGERS = (
     lambda numbers: torch.tensor(numbers, dtype=torch.int64),
-    lambda found: tuple(found.tolist()),
+    lambda values: tuple(values.tolist()),
 )
 
 
@@ -309,11 +309,11 @@ class Fields:
             if form.may_lack and not form.is_awaited(message, schema):
                 values[form.attribute] = form.default
                 continue
-            found = form.take(message, form.name, schema, values)
-            problem = form.problem(found) if form.problem else ""
+            value = form.take(message, form.name, schema, values)
+            problem = form.problem(value) if form.problem else ""
             if problem:
                 raise message.refuse(form.name, problem)
-            values[form.attribute] = form.of(found) if form.of else found
+            values[form.attribute] = form.of(value) if form.of else value
         made = cls(**values)
         try:
             made.check(schema)
@@ -363,6 +363,6 @@ class Payload(Fields):
             It is none of this kind, or a field is not valid.
         """
         message = unpack(data, cls._kind, sender)
-        found = cls.read(message, schema)
+        made = cls.read(message, schema)
         message.only(message.used)
-        return found
+        return made

@@ -134,19 +134,19 @@ class Automatic(ClosedForm):
         return other
 
     def finalists(self, hits: Tensor, rows: int, takes_clients: bool) -> list[int]:
-        found, start = [], 0
+        picks, start = [], 0
         for kind in self.kinds():
             end = start + len(kind.candidates())
-            found.append((kind, start + kind.pick(hits[start:end], rows)))
+            picks.append((kind, start + kind.pick(hits[start:end], rows)))
             start = end
-        most = max(int(hits[place]) for kind, place in found if not self._doubted(kind))
+        most = max(int(hits[place]) for kind, place in picks if not self._doubted(kind))
         share = most / max(rows, 1)
         enough = most + (rows * share * (1 - share)) ** 0.5
 
         def is_good(kind: ClosedForm, place: int) -> bool:
             return not self._doubted(kind) or (takes_clients and hits[place] > enough)
 
-        return [place for kind, place in found if is_good(kind, place)]
+        return [place for kind, place in picks if is_good(kind, place)]
 
     def _doubted(self, kind: ClosedForm) -> bool:
         """Whether a kind is a mixture of clients, and the settings ask for domains."""
@@ -180,7 +180,7 @@ class Automatic(ClosedForm):
         scores = [kind.leave_out(components) for kind in self.kinds()]
 
         def score(rows: ScoredRows) -> list:
-            return [found for each in scores for found in each(rows)]
+            return [one for each in scores for one in each(rows)]
 
         return score
 

@@ -652,8 +652,8 @@ class ClosedForm:
                 f"{setting('keep')} trained"
             )
         seen = Seen.of(statistics, components, seed)
-        found = self.make(seen)
-        model, details = self._checked(found) if is_of_plugin(type(self)) else found
+        made = self.make(seen)
+        model, details = self._checked(made) if is_of_plugin(type(self)) else made
         if not all(torch.isfinite(p).all() for p in model.parameters()):
             raise StatisticsError(
                 f"the {self.name} head has weights too large for float32; scale the "
@@ -666,7 +666,7 @@ class ClosedForm:
         }
         return Solved(model.eval().requires_grad_(False), {**report, **details})
 
-    def _checked(self, found: Any) -> tuple[Model, dict]:
+    def _checked(self, made: Any) -> tuple[Model, dict]:
         """Check what `work_out` of a user's own form returned, and return it.
 
         Raises
@@ -676,17 +676,17 @@ class ClosedForm:
         """
         whose = f"work_out of the closed form '{self.name}'"
         where = f"{whose}{where_of(self.work_out)}"
-        if not isinstance(found, tuple) or len(found) != 2:
+        if not isinstance(made, tuple) or len(made) != 2:
             raise PluginError(
                 f"{where} must return two things, the model and a dict to report, but "
-                f"returned {kind_of(found)}"
+                f"returned {kind_of(made)}"
             )
-        for part, wanted in zip(found, (Model, dict)):
+        for part, wanted in zip(made, (Model, dict)):
             check_returned(whose, self.work_out, part, wanted)
-        for name, parameter in found[0].named_parameters():
+        for name, parameter in made[0].named_parameters():
             if parameter.isnan().any():
                 raise PluginError(f"{where} returned a model with NaN in '{name}'")
-        return found
+        return made
 
 
 def _divide_inputs(model: Model, by: Tensor) -> None:

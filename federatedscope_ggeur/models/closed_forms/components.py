@@ -293,8 +293,8 @@ class ScoredRows:
 
     def own(self, components: Components) -> Tensor:
         """The component that each row must be left out of: shape (n,); -1 for none."""
-        found = components.holding(self.labels, self.client, self.domain)
-        return torch.where(self.inside, found, torch.full_like(found, -1))
+        component = components.holding(self.labels, self.client, self.domain)
+        return torch.where(self.inside, component, torch.full_like(component, -1))
 
 
 class ComponentBook:

@@ -108,10 +108,10 @@ class LinearDiscriminant(ClosedForm):
         added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
         size = float(seen.within.trace()) / seen.dim
         shrinkage = added / (added + size) if added + size > 0 else 1.0
-        found = common_covariance(seen.within, rows, classes, shrinkage)
-        if found[2]["shrinkage_rule"] == "set":
-            found[2]["shrinkage_rule"] = "generalised cross-validation"
-        return found
+        shrunk = common_covariance(seen.within, rows, classes, shrinkage)
+        if shrunk[2]["shrinkage_rule"] == "set":
+            shrunk[2]["shrinkage_rule"] = "generalised cross-validation"
+        return shrunk
 
     def shows_means(self, statistics: Statistics) -> bool:
         if self.shrinkage is not None:

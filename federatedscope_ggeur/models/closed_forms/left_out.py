@@ -51,8 +51,8 @@ def left_out_hits(score: LeftOut, rows: ScoredRows) -> Tensor:
     hits: Tensor | None = None
     for start in range(0, len(rows), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
-        found = [is_right(scores, part.labels) for scores in score(part)]
-        counted = part.summed(torch.stack(found))
+        right = [is_right(scores, part.labels) for scores in score(part)]
+        counted = part.summed(torch.stack(right))
         tick(len(part))
         hits = counted if hits is None else hits + counted
     if hits is None:
@@ -273,14 +273,14 @@ class RidgeLeftOut:
                 flat, torch.ones_like(left), strength * left / parts.dim
             )
             inverse = 1 / (self._values + weight[:, None])
-            found = parts.weights / n + (x * inverse) @ self._sums.T
+            outputs = parts.weights / n + (x * inverse) @ self._sums.T
             hat = taken * (1 / n + (x.square() * inverse).sum(dim=1))
-            without = found - hat[:, None] * targets
+            without = outputs - hat[:, None] * targets
             without = without / (1 - hat[:, None]).clamp(min=_LEAST)
-            found = torch.where(inside[:, None], without, found)
-            found = torch.where((flat & inside)[:, None], shares, found)
-            found[gone, own[gone]] = -torch.inf
-            return sum_by_class(found, parts.labels, parts.num_classes)
+            outputs = torch.where(inside[:, None], without, outputs)
+            outputs = torch.where((flat & inside)[:, None], shares, outputs)
+            outputs[gone, own[gone]] = -torch.inf
+            return sum_by_class(outputs, parts.labels, parts.num_classes)
 
         return [scores(strength) for strength in self._strengths]
 

@@ -90,13 +90,13 @@ class PersonalLeftOut:
         of_all = self._of_all
         left = of_all.left(rows)
         inverse, b = of_all.covariance(self._shrinkage, left)
-        found = []
+        scores = []
         for kappa in KAPPAS:
             means = self._own.drawn_to(of_all.means, self._parts.labels, kappa)
             distances = of_all.distances(left, inverse, b, means)
             self._put_own(distances, left, inverse, b, kappa)
-            found.append(of_all.by_class(left.log_priors - distances / 2))
-        return found
+            scores.append(of_all.by_class(left.log_priors - distances / 2))
+        return scores
 
     def _put_own(
         self, distances: Tensor, left: Left, inverse: Tensor, b: Tensor, kappa: float
@@ -118,9 +118,9 @@ class PersonalLeftOut:
         a, zw = x - mean, z * inverse[rows]
         q = (zw * z).sum(dim=1)
         more = b[rows] / (1 - b[rows] * q).clamp(min=1e-12)
-        found = (a.square() * inverse[rows]).sum(dim=1)
-        found += more * (a * zw).sum(dim=1).square()
-        distances[rows, component] = found
+        distance = (a.square() * inverse[rows]).sum(dim=1)
+        distance += more * (a * zw).sum(dim=1).square()
+        distances[rows, component] = distance
 
 
 class PersonalHeads:

@@ -109,15 +109,15 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
     if unexplained < _GAIN * of_labels:
         unexplained = 0.0
     spare = max(total - 1 - len(values), 0.0)
-    best, found = math.inf, GCV_STRENGTHS[0]
+    best, chosen = math.inf, GCV_STRENGTHS[0]
     for strength in GCV_STRENGTHS:
         left = strength * size / (values + strength * size)
         residual = unexplained + float((squares / values * left.square()).sum())
         score = residual / (spare + float(left.sum())) ** 2
         # Rounding must not decide: every partition must give the same head.
         if score < (1 - _GAIN) * best:
-            best, found = score, strength
-    return found * size
+            best, chosen = score, strength
+    return chosen * size
 
 
 def stable_cholesky(matrix: Tensor) -> Tensor | None:

@@ -375,18 +375,18 @@ class AugmentationExchange(Exchange):
         return self._sent
 
     def kept(self) -> dict[str, Tensor]:
-        found = {f"prototypes.{name}": t for name, t in self.book.tensors().items()}
+        kept = {f"prototypes.{name}": t for name, t in self.book.tensors().items()}
         for name in ("geometry", "init_broadcast"):
             data = np.frombuffer(getattr(self, name), np.uint8)
-            found[name] = torch.from_numpy(data.copy())
+            kept[name] = torch.from_numpy(data.copy())
         weights = self.server.aggregation_weights
         # Two tensors, not one for each of very many clients.
-        found["weights.clients"] = torch.tensor([*weights], dtype=torch.int64)
-        found["weights.values"] = torch.tensor([*weights.values()], dtype=torch.float64)
+        kept["weights.clients"] = torch.tensor([*weights], dtype=torch.int64)
+        kept["weights.values"] = torch.tensor([*weights.values()], dtype=torch.float64)
         for k in weights:
             for name, tensor in self.server.init_uploads[k].items():
-                found[f"init_upload.{k}.{name}"] = tensor
-        return found
+                kept[f"init_upload.{k}.{name}"] = tensor
+        return kept
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
         server = self.server

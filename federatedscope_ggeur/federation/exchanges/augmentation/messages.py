@@ -232,7 +232,7 @@ def of_the_others(
         if rest:
             kept.append(c)
             means.append((count * mean - own.sum(dim=0)) / rest)
-    found = torch.stack(means) if means else torch.zeros(0, features.shape[1])
+    others = torch.stack(means) if means else torch.zeros(0, features.shape[1])
     return Prototypes(
-        torch.tensor(kept, dtype=torch.int64), space.features(found).to(torch.float32)
+        torch.tensor(kept, dtype=torch.int64), space.features(others).to(torch.float32)
     )

@@ -182,31 +182,31 @@ class HitCounts(wire.Payload, kind="hit_counts"):
         self._check_at_most(rows - scored, "absent", f"the {rows - scored} other rows")
 
     def _check_at_most(self, most: int, field: str, rows: str) -> None:
-        found = getattr(self, field)
-        if found > most:
-            raise wire.refusal(field, f"must be at most {rows}, got {found}")
+        value = getattr(self, field)
+        if value > most:
+            raise wire.refusal(field, f"must be at most {rows}, got {value}")
 
 
 #: The most candidates whose log-losses are asked for.
 FINALISTS = 6
 
 
-def _number_problem(found: Tensor) -> str:
+def _number_problem(candidates: Tensor) -> str:
     """What is wrong with the number of candidates; "" if nothing is."""
-    if 0 < len(found) <= FINALISTS:
+    if 0 < len(candidates) <= FINALISTS:
         return ""
-    return f"expected 1 to {FINALISTS} candidates, got {len(found)}"
+    return f"expected 1 to {FINALISTS} candidates, got {len(candidates)}"
 
 
-def _candidates_problem(found: Tensor) -> str:
-    problem = _number_problem(found)
-    if not problem and ((found < 0).any() or (found.diff() <= 0).any()):
+def _candidates_problem(candidates: Tensor) -> str:
+    problem = _number_problem(candidates)
+    if not problem and ((candidates < 0).any() or (candidates.diff() <= 0).any()):
         problem = "they must be ascending, from 0"
     return problem
 
 
-def _temperatures_problem(found: Tensor) -> str:
-    if (found <= 0).any() or (found.diff(dim=1) <= 0).any():
+def _temperatures_problem(temperatures: Tensor) -> str:
+    if (temperatures <= 0).any() or (temperatures.diff(dim=1) <= 0).any():
         return "temperatures must be positive and ascending"
     return ""
 
@@ -230,7 +230,7 @@ class LossQuery(wire.Payload, kind="loss_query"):
         problem=_temperatures_problem,
         converts=(
             lambda by: torch.tensor(by, dtype=F64),
-            lambda found: tuple(map(tuple, found.tolist())),
+            lambda tensor: tuple(map(tuple, tensor.tolist())),
         ),
     )
 
@@ -295,7 +295,7 @@ class ConfidenceQuery(wire.Payload, kind="confidence_query"):
 
     candidate: int = wire.integer()
     temperature: float = wire.number(
-        problem=lambda found: "" if found > 0 else "must be positive"
+        problem=lambda value: "" if value > 0 else "must be positive"
     )
 
 
@@ -413,8 +413,8 @@ def choose_by_hits(
         chosen = form.untuned()
         return Choice(chosen, {"chosen_by": "default", **details}, chosen)
     scored = [
-        {**candidate.described(), "hits": found, "accuracy": found / weight}
-        for candidate, found in zip(candidates, hits.tolist())
+        {**candidate.described(), "hits": right, "accuracy": right / weight}
+        for candidate, right in zip(candidates, hits.tolist())
     ]
     details = {"chosen_by": "leave_one_out", **details, "candidates": scored}
     places = form.finalists(hits, rows, takes_clients)
@@ -452,19 +452,19 @@ def choose_by_losses(
         return choice, Temperature(1.0, {"not_calibrated": why})
     summed = torch.stack([answer.losses for answer in answers]).sum(dim=0)
     means = (summed.double() / LOSS_UNITS / _weight_of(answers, rows)).tolist()
-    found = [best_temperature(each, tried) for each, tried in zip(means, by)]
+    fitted = [best_temperature(each, tried) for each, tried in zip(means, by)]
     details = dict(choice.details)
     if "candidates" in details:
         scored = [dict(each) for each in details["candidates"]]
-        for place, (_, loss) in zip(choice.finalists, found):
+        for place, (_, loss) in zip(choice.finalists, fitted):
             scored[place]["left_out_loss"] = loss
         details["candidates"] = scored
     costs = [
         loss + withheld * candidates[place].lacks_withheld
-        for place, (_, loss) in zip(choice.finalists, found)
+        for place, (_, loss) in zip(choice.finalists, fitted)
     ]
     best = costs.index(min(costs))
-    value, least = found[best]
+    value, least = fitted[best]
     told = {"temperature": value, "temperature_rows": rows, "left_out_loss": least}
     if 1.0 in by[best]:
         told["left_out_loss_before"] = means[best][list(by[best]).index(1.0)]

@@ -212,8 +212,8 @@ class ClosedFormClient(ClientSide):
         rows, losses, weight = 0, [], None
         for candidate, by in zip(query.candidates, query.temperatures):
             scores = self._asked.scores(form, candidate)
-            rows, found, weight = sum_losses(scores, parts, by, least)
-            losses.append(found[0])
+            rows, sums, weight = sum_losses(scores, parts, by, least)
+            losses.append(sums[0])
         return LogLosses(self.client.number, rows, torch.stack(losses), weight)
 
     def confidences(self, query: ConfidenceQuery) -> Confidences:
@@ -358,8 +358,8 @@ def sum_losses(
         The summed weight of these rows; None if rows have no weights.
     """
     parts = list(parts)
-    found = [(part, *left_out_losses(score, part, by)) for part in parts]
-    counted = [one for one in found if one[0].inside.all() or one[2] >= least]
+    scored = [(part, *left_out_losses(score, part, by)) for part in parts]
+    counted = [one for one in scored if one[0].inside.all() or one[2] >= least]
     losses = torch.stack([losses for _, losses, *_ in counted]).sum(dim=0)
     known = sum(rows for _, _, rows, _ in counted)
     weight = sum(weight for *_, weight in counted)
@@ -536,24 +536,24 @@ class ClosedFormExchange(Exchange):
             self._take_noisy(release.solve(choice.form), release.hidden_by)
             return
         held = release.for_head(self._form)
-        choice, found, solved = yield from self._decide(components, choice, held)
+        choice, temperature, solved = yield from self._decide(components, choice, held)
         form, start = choice.form, choice.start
         begun = None
         if start is not None:
             begun = solved if start is form else self.solver.solve(start, held)
-        if components is not None and found.value != 1.0:
-            _cool(solved, begun, found.value, components)
+        if components is not None and temperature.value != 1.0:
+            _cool(solved, begun, temperature.value, components)
         vector = to_vector(solved.model)
         if self._demands.keeps_best:
             vector = recast(solved.model, vector, server.scored_model, trained=False)
-        server.solved_params, server.temperature = vector, found.value
+        server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
             server.trains = False
             logger.info("%s", ENDS)
-        self._details = {**choice.recorded(solved.report), **found.details}
+        self._details = {**choice.recorded(solved.report), **temperature.details}
         notes = [units_note(form, held, self._demands.leaves_one_out)]
         if self._demands.personal and lda_of(form) is None:
             notes.append(OWN_HEADS)
@@ -642,7 +642,7 @@ class ClosedFormExchange(Exchange):
         """Choose a finalist and its temperature by clients' rows; solve the head."""
         candidates, places = self._form.candidates(), choice.finalists
         solved = [self.solver.solve(candidates[place], held) for place in places]
-        found = Temperature(1.0, {})
+        temperature = Temperature(1.0, {})
         if len(places) > 1 or (
             solved and not self._not_calibrated(choice, solved[0].model)
         ):
@@ -651,7 +651,7 @@ class ClosedFormExchange(Exchange):
                 temperatures(spread_of_scores(one.model, components)) for one in solved
             )
             answers = yield from self._losses(components, choice, by)
-            choice, found = choose_by_losses(
+            choice, temperature = choose_by_losses(
                 candidates, choice, answers, by, self._withheld
             )
         if choice.candidate is None:
@@ -667,10 +667,10 @@ class ClosedFormExchange(Exchange):
             reason = reason or "the run leaves no rows out"
         if reason:
             return choice, Temperature(1.0, {"not_calibrated": reason}), head
-        if "temperature" in found.details and self._demands.tells_confidence:
-            bins = yield from self._confidences(choice.candidate, found.value)
-            found.details["confidence_bins"] = bins
-        return choice, found, head
+        if "temperature" in temperature.details and self._demands.tells_confidence:
+            bins = yield from self._confidences(choice.candidate, temperature.value)
+            temperature.details["confidence_bins"] = bins
+        return choice, temperature, head
 
     def _losses(
         self, components: Components, choice: Choice, by: tuple[tuple[float, ...], ...]

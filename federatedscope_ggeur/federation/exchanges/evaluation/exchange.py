@@ -141,8 +141,8 @@ class EvaluationClient(ClientSide):
             nothing = torch.zeros(query.shape, dtype=torch.int64)
             return LogLosses(client.number, 0, nothing)
         model = client.scored_model.at(broadcast.params)
-        found = [_validation_losses(model, rows, by) for by in query.temperatures]
-        return LogLosses(client.number, len(rows), in_units(torch.stack(found)))
+        losses = [_validation_losses(model, rows, by) for by in query.temperatures]
+        return LogLosses(client.number, len(rows), in_units(torch.stack(losses)))
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The weights [P + Q] that the client scores after a round, on raw embeddings.
@@ -345,8 +345,8 @@ class EvaluationExchange(Exchange):
         losses, rows = yield from self._losses_on_validation(number)
         if rows < LEAST_VALIDATION:
             return None
-        found = [float(total) / rows for total in losses]
-        server.trained_temperature, least = best_temperature(found, _TEMPERATURES)
+        means = [float(total) / rows for total in losses]
+        server.trained_temperature, least = best_temperature(means, _TEMPERATURES)
         scored = yield from self.score(number)
         # The last round scored the same head, so its scores stand.
         self.scores, self.reports = before
@@ -355,7 +355,7 @@ class EvaluationExchange(Exchange):
             temperature=server.trained_temperature,
             rows=rows,
             loss=least,
-            loss_before=found[_TEMPERATURES.index(1.0)],
+            loss_before=means[_TEMPERATURES.index(1.0)],
             probabilities=scored["probabilities"],
             seconds=spent.seconds,
             bytes_up=spent.up,
@@ -424,11 +424,11 @@ class EvaluationExchange(Exchange):
         A domain without scores gets a score of no rows.
         """
         domains = {k: self.server.client_domains[k] for k in among}
-        found = {domain: Score() for domain in domains.values()}
+        scores = {domain: Score() for domain in domains.values()}
         for report in sorted(reports, key=lambda report: report.client):
             if report.client in domains and split in report.scores:
-                found[domains[report.client]] += report.scores[split]
-        return found
+                scores[domains[report.client]] += report.scores[split]
+        return scores
 
     def _look_for_divergence(self, number: int) -> None:
         """Look for divergence in the clients' largest weights and in the loss.
@@ -470,10 +470,10 @@ class EvaluationExchange(Exchange):
         return {"client_accuracy": self.client_accuracy(), "absent": absent}
 
     def resume_progress(self, values: Mapping[str, Any]) -> None:
-        found = values.get("client_accuracy", {})  # older files have none
-        self._accuracy_before = from_json_value(dict[str, float], found, "accuracy")
-        found = values.get("absent", [])
-        self._absent = tuple(from_json_value(list[int], found, "absent"))
+        accuracy = values.get("client_accuracy", {})  # older files have none
+        self._accuracy_before = from_json_value(dict[str, float], accuracy, "accuracy")
+        absent = values.get("absent", [])
+        self._absent = tuple(from_json_value(list[int], absent, "absent"))
 
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation.

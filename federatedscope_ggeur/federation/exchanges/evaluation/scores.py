@@ -54,10 +54,10 @@ class Reliability:
     def of(cls, logits: Tensor, labels: Tensor) -> Reliability:
         """Count over rows with logits [n, C], float64, and labels [n]."""
         shares = Model.probabilities(logits)
-        largest, found = shares.max(dim=1)
+        largest, likeliest = shares.max(dim=1)
         place = (largest * BINS).ceil().long().clamp(1, BINS) - 1
         rows = torch.bincount(place, minlength=BINS)
-        hits = torch.bincount(place[found == labels], minlength=BINS)
+        hits = torch.bincount(place[likeliest == labels], minlength=BINS)
         sure = torch.zeros(BINS, dtype=torch.float64).index_add(0, place, largest)
         errors = shares - F.one_hot(labels, logits.shape[1])
         loss = F.nll_loss(shares.log(), labels, reduction="sum")
@@ -293,9 +293,9 @@ def average_metrics(
             if score.total:
                 held.setdefault(split, []).append(score)
     averaged = {}
-    for split, found in held.items():
-        rows = np.array([float(score.total) for score in found])
-        metrics = [score.metrics(split) for score in found]
+    for split, scored in held.items():
+        rows = np.array([float(score.total) for score in scored])
+        metrics = [score.metrics(split) for score in scored]
         for name in metrics[0]:
             values = np.array([float(own[name]) for own in metrics])
             is_count = name in (f"{split}_total", f"{split}_correct")
@@ -418,12 +418,14 @@ class ScoreReport(wire.Payload, kind="score"):
         for split in splits:
             right, rows, loss = (f"{split}_{name}" for name in _FIELDS)
             total = message.integer(rows)
-            found = [_read_reliability(message, f"{split}.{i}", total) for i in _PLACES]
+            reliability = [
+                _read_reliability(message, f"{split}.{i}", total) for i in _PLACES
+            ]
             score = Score(
                 message.integer(right),
                 total,
                 message.number(loss),
-                tuple(one for one in found if one is not None),
+                tuple(one for one in reliability if one is not None),
                 _read_reliability(message, f"{split}.{_OF_SENT}", total, at_most=True),
             )
             if score.of_sent is not None and not score.reliability:
@@ -447,8 +449,8 @@ def _read_reliability(
         return None
     bins = message.tensor(f"{name}.bins", torch.int64, (3, BINS), (0, math.inf))
     sums = message.tensor(f"{name}.sums", torch.int64, (2,), (0, math.inf))
-    found = int(bins[0].sum())
-    fits = found <= rows if at_most else found == rows
+    counted = int(bins[0].sum())
+    fits = counted <= rows if at_most else counted == rows
     if not fits or (bins[1] > bins[0]).any():
         problem = f"the bins must add up to the {rows} rows of the split"
         raise message.refuse(f"{name}.bins", problem)

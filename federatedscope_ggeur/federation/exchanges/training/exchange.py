@@ -430,9 +430,9 @@ class TrainingExchange(Exchange):
             TRAIN, number, asked, welcome=course.welcome_back
         )
         unlike = update_findings(updates, server.params, server.trained)
-        found = course.screen.refused("update", unlike)
-        course.put_out(found, f"round {number}, train")
-        updates = [update for update in updates if update.client not in found]
+        refused = course.screen.refused("update", unlike)
+        course.put_out(refused, f"round {number}, train")
+        updates = [update for update in updates if update.client not in refused]
         clients = [update.client for update in updates]
         if server.evaluates(number):
             self.largest_weights = {

@@ -369,17 +369,17 @@ def training_sets(clients: Sequence[Client], round_number: int) -> list[Training
         A client has no set yet, or the sets do not fit the memory.
     """
     sets = [_held(client) for client in clients]
-    drawn = [k for k, found in enumerate(sets) if found is None]
+    drawn = [k for k, one in enumerate(sets) if one is None]
     kept: list[int] = []
     others: list[int] = []
     for k in drawn:
         (kept if _reserves(clients[k]) else others).append(k)
     of_kept, of_others = ([clients[k] for k in places] for places in (kept, others))
-    for k, found in zip(kept, _drawn(of_kept, round_number, keep=True)):
-        clients[k].kept_set = sets[k] = found
-    for k, found in zip(others, _drawn(of_others, round_number, keep=False)):
-        sets[k] = found
-    return [found for found in sets if found is not None]
+    for k, made in zip(kept, _drawn(of_kept, round_number, keep=True)):
+        clients[k].kept_set = sets[k] = made
+    for k, made in zip(others, _drawn(of_others, round_number, keep=False)):
+        sets[k] = made
+    return [one for one in sets if one is not None]
 
 
 def in_parts(clients: Sequence[Client]) -> Iterator[list[Client]]:

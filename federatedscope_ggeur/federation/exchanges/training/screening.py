@@ -52,8 +52,8 @@ def update_findings(
         return {}
     lengths = dict(zip([u.client for u in whole], _lengths(vectors, params)))
     (start,) = _lengths([params], torch.zeros(()))
-    found = beyond(lengths, UPDATE, "the length of its update")
-    return {k: reason for k, reason in found.items() if lengths[k] > start}
+    findings = beyond(lengths, UPDATE, "the length of its update")
+    return {k: reason for k, reason in findings.items() if lengths[k] > start}
 
 
 def _are_alike(lengths: list[float]) -> bool:
@@ -74,8 +74,8 @@ def _lengths(
     """
     lengths: list[float] = []
     for some in stacks(vectors):
-        found = torch.linalg.vector_norm(some - start, dim=1, dtype=dtype)
-        lengths += found.tolist()
+        norms = torch.linalg.vector_norm(some - start, dim=1, dtype=dtype)
+        lengths += norms.tolist()
     return lengths
 
 
@@ -135,7 +135,7 @@ class DivergenceWatch:
 
     Attributes
     ----------
-    found : Divergence or None
+    signs : Divergence or None
         The divergence that the last evaluated round showed, if any.
 
     Notes
@@ -153,7 +153,7 @@ class DivergenceWatch:
         self._start_loss, self._start_weight = self._guessing, 1.0
         self._first_loss: float | None = None
         self._warned = False
-        self.found: Divergence | None = None
+        self.signs: Divergence | None = None
 
     def begin(self, params: Tensor, loss: float | None = None) -> None:
         """Note the first weights [P], and their loss if it is known."""
@@ -188,12 +188,12 @@ class DivergenceWatch:
         # If weights stay with clients there is no global model.
         own = largest(params) if self._method.federated else 0.0
         if not self._is_astray(loss, max([own, *weights.values()])):
-            self.found = None
-        elif self.found is None:
-            self.found = self._finding(number, loss, own, weights, losses)
+            self.signs = None
+        elif self.signs is None:
+            self.signs = self._finding(number, loss, own, weights, losses)
             if not self._warned:
-                found = divergence_line(self.found)
-                logger.warning("%s; %s", found, remedy(self._method))
+                line = divergence_line(self.signs)
+                logger.warning("%s; %s", line, remedy(self._method))
             self._warned = True
 
     def _finding(
@@ -234,7 +234,7 @@ class DivergenceWatch:
             "start_loss": self._start_loss,
             "start_weight": self._start_weight,
             "first_loss": self._first_loss,
-            "found": None if self.found is None else as_json_value(self.found, "found"),
+            "found": None if self.signs is None else as_json_value(self.signs, "found"),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -243,6 +243,6 @@ class DivergenceWatch:
         self._start_weight = from_json_value(
             float, state["start_weight"], "start_weight"
         )
-        first, found = state["first_loss"], state["found"]
+        first, signs = state["first_loss"], state["found"]
         self._first_loss = from_json_value(Optional[float], first, "first_loss")
-        self.found = from_json_value(Optional[Divergence], found, "found")
+        self.signs = from_json_value(Optional[Divergence], signs, "found")

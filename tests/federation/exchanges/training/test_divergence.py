@@ -46,57 +46,57 @@ def look(one, number, loss, params=SMALL, weights=None, losses=None):
 
 def test_a_loss_that_has_grown_tenfold_is_named():
     one = watch(1.2, 1.4, 20.0)
-    found = one.found
+    found = one.signs
     assert (found.round, found.client, found.rate) == (3, 2, 0.5)
     assert (found.loss, found.first_loss, found.largest_weight) == (20.0, 1.2, 2.0)
 
 
 def test_it_is_judged_by_the_last_evaluated_round():
-    assert watch(1.2, 20.0, 1.3).found is None
+    assert watch(1.2, 20.0, 1.3).signs is None
     one = watch(1.2, 20.0, 30.0, 25.0)
-    assert (one.found.round, one.found.loss) == (2, 20.0)
+    assert (one.signs.round, one.signs.loss) == (2, 20.0)
 
 
 @given(first=st.floats(0, 1e-3), last=st.floats(0, GUESSING))
 def test_better_than_guessing_is_no_divergence(first, last):
     """After a closed form the first loss may be zero, and ten times that is zero."""
-    assert watch(first, last, start=first).found is None
+    assert watch(first, last, start=first).signs is None
 
 
 @given(losses=st.lists(st.floats(0.5 * GUESSING, 5 * GUESSING), min_size=1))
 def test_losses_that_stay_near_each_other_are_none_either(losses):
-    assert watch(*losses).found is None
+    assert watch(*losses).signs is None
 
 
 def test_a_loss_far_off_from_the_first_round_on_is_named():
-    assert watch(1.1 * BOUND * GUESSING).found.round == 1
-    assert watch(0.9 * BOUND * GUESSING).found is None
+    assert watch(1.1 * BOUND * GUESSING).signs.round == 1
+    assert watch(0.9 * BOUND * GUESSING).signs is None
 
 
 def test_a_head_in_closed_form_may_begin_with_a_large_loss_and_large_weights():
     large = torch.tensor([-1e6, 3.0])
-    assert watch(5000.0, 4000.0, start=5000.0).found is None
-    assert watch(5000.0).found is not None
+    assert watch(5000.0, 4000.0, start=5000.0).signs is None
+    assert watch(5000.0).signs is not None
     start = watch(5.0, 4.0, params=large, weights={1: 2e6, 2: 1.0})
-    assert start.found is None
+    assert start.signs is None
     look(start, 3, 4.0, weights={1: 1.0, 2: 1.1e6 * BOUND})
-    assert start.found.client == 2
+    assert start.signs.client == 2
 
 
 @pytest.mark.parametrize("loss", [2.0, None])
 def test_weights_beyond_the_bound_are_named_even_without_test_rows(loss):
     one = watch(loss, weights={3: 0.5 * BOUND, 7: 0.9 * BOUND})
-    assert one.found is None
+    assert one.signs is None
     look(one, 2, loss, weights={3: 2 * BOUND, 7: 1.5 * BOUND})
-    assert (one.found.client, one.found.largest_weight) == (3, 2 * BOUND)
+    assert (one.signs.client, one.signs.largest_weight) == (3, 2 * BOUND)
 
 
 def test_the_server_s_own_step_is_told_apart():
     far = torch.tensor([0.0, -1.5 * GROWTH * BOUND])
     one = watch()
     look(one, 1, 50.0, params=far, weights={1: BOUND, 2: 3.0})
-    assert one.found.client is None
-    assert one.found.largest_weight == 1.5 * GROWTH * BOUND
+    assert one.signs.client is None
+    assert one.signs.largest_weight == 1.5 * GROWTH * BOUND
 
 
 def test_where_weights_stay_with_the_clients_it_is_the_largest_loss():
@@ -105,7 +105,7 @@ def test_where_weights_stay_with_the_clients_it_is_the_largest_loss():
     look(one, 1, 1.0, weights={1: 0.0, 2: 0.0})
     losses = {1: 90.0, 2: 3.0}
     look(one, 2, 46.5, weights={1: 0.0, 2: 0.0}, losses=losses)
-    assert (one.found.client, one.found.largest_weight) == (1, None)
+    assert (one.signs.client, one.signs.largest_weight) == (1, None)
 
 
 def test_it_is_said_once_with_client_round_and_rate(caplog):
@@ -129,7 +129,7 @@ def test_a_restored_watch_sees_what_one_that_was_not_stopped_sees(losses, at):
     assert second.state() == first.state()
     for number, loss in enumerate(losses[at:], at + 1):
         look(second, number, loss)
-    assert second.found == whole.found
+    assert second.signs == whole.signs
 
 
 def test_a_changed_state_is_refused():
