@@ -53,15 +53,15 @@ class Lengths:
     def findings(self, uploads: Iterable[StatisticsUpload]) -> Findings:
         """Compare uploads with earlier uploads and with each other."""
         new = [(upload.client, _lengths(upload)) for upload in uploads]
-        found: Findings = {}
+        reasons: Findings = {}
         for k, (means, spreads) in new:
             others = [held for j, held in self._lengths if j != k]
             others += [np.hypot(*held) for j, held in new if j != k]
             reason = _too_long(means, spreads, others)
             if reason:
-                found[k] = reason
-        self._lengths.extend((k, np.hypot(*h)) for k, h in new if k not in found)
-        return found
+                reasons[k] = reason
+        self._lengths.extend((k, np.hypot(*h)) for k, h in new if k not in reasons)
+        return reasons
 
 
 class Directions:
@@ -261,10 +261,10 @@ class StatisticsExchange(Exchange):
         for numbers in windows(self.server.participants, course.plan.round0_window):
             asked = dict.fromkeys(course.membership.here(numbers), ())
             uploads = yield from course.ask(STATISTICS, 0, asked, self._sizes)
-            found = course.screen.refused("statistics", self._lengths.findings(uploads))
-            course.put_out(found, "round 0, statistics")
+            refused = course.screen.refused("statistics", self._lengths.findings(uploads))
+            course.put_out(refused, "round 0, statistics")
             for upload in uploads:
-                if upload.client not in found:
+                if upload.client not in refused:
                     self.server.merged.add(upload)
         unlike = self._directions.findings()
         course.screen.refused("statistics", unlike, may_refuse=False)

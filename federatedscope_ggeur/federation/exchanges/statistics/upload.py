@@ -143,10 +143,10 @@ def _take_whole(
 
 def take_weights(message: wire.Message, groups: int) -> Tensor:
     """Read the sums of the rows' weights of some groups: shape (groups,), float64."""
-    found = message.tensor("weights", F64, (groups,))
-    if ((found <= 0) | (found > wire.LARGEST)).any():
+    weights = message.tensor("weights", F64, (groups,))
+    if ((weights <= 0) | (weights > wire.LARGEST)).any():
         raise message.refuse("weights", f"weights must lie in 0..{wire.LARGEST}")
-    return found
+    return weights
 
 
 def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
