@@ -261,7 +261,9 @@ class StatisticsExchange(Exchange):
         for numbers in windows(self.server.participants, course.plan.round0_window):
             asked = dict.fromkeys(course.membership.here(numbers), ())
             uploads = yield from course.ask(STATISTICS, 0, asked, self._sizes)
-            refused = course.screen.refused("statistics", self._lengths.findings(uploads))
+            refused = course.screen.refused(
+                "statistics", self._lengths.findings(uploads)
+            )
             course.put_out(refused, "round 0, statistics")
             for upload in uploads:
                 if upload.client not in refused:
