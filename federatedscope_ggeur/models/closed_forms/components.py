@@ -205,6 +205,9 @@ class Components:
         offsets = self.means.new_zeros(len(kept), self.dim).index_add(0, group, share)
         means = self.origin + offsets
         apart = self.weights.sqrt()[:, None] * (self.means - means[group])
+        # A component that merges with none has moved by rounding alone, which would
+        # count as a scatter if there is no other.
+        apart[summed(torch.ones_like(group))[group] == 1] = 0
         labels, places = kept.unbind(dim=1)
         return replace(
             self,

@@ -12,7 +12,7 @@ import pytest
 import torch
 from closed_form_federations import components_of, scored
 from examples import examples
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from solving import stats
 
@@ -120,9 +120,20 @@ def close(found, wanted, strength=None):
         )
 
 
+#: A row of each class: nothing is scattered but by rounding.
+SINGLE = (
+    np.array([[0.03961049], [-0.72684288], [-0.38495386]]),
+    np.array([4, 3, 2]),
+    np.ones(3, int),
+    np.ones(3, bool),
+    np.array([3, 1, 2]),
+)
+
+
 @pytest.mark.parametrize("kind", FORMS)
 @pytest.mark.parametrize("weighted", [False, True])
 @examples(8)
+@example(federation=SINGLE)
 @given(federation=federations())
 def test_equals_refitting_without_the_row(kind, weighted, federation):
     """And without all of its copies, if it counts several times."""
