@@ -13,6 +13,7 @@ from federatedscope_ggeur.data.labels import (
     POSITIONS,
     in_order,
     matched,
+    numbered,
     read_labels,
 )
 from federatedscope_ggeur.errors import DataError
@@ -107,6 +108,8 @@ def test_positions_are_places_in_the_list():
         assert matched(labels, names, POSITIONS).tolist() == [2, 3, 0, -1, -1]
     words = np.array(["cat", "1"])
     assert matched(words, ("dog", "cat"), POSITIONS).tolist() == [1, 1]
+    with pytest.raises(DataError, match="row 0 has the label 'cat', which is none of"):
+        numbered(words, ("dog", "cow"), POSITIONS, "here")
 
 
 def test_what_nobody_recorded_is_refused_only_where_it_matters():

@@ -89,6 +89,21 @@ def test_the_title_says_whose_curve_it_is(tmp_path, monkeypatch):
     assert titles[1:] == ["exp/e"]
 
 
+def test_the_legend_names_every_domain_and_avg(tmp_path, monkeypatch):
+    legends, legend = [], Axes.legend
+    monkeypatch.setattr(
+        Axes, "legend", lambda *a, **k: legends.append(legend(*a, **k)) or legends[-1]
+    )
+    draw_curve(
+        make_results([{"clean": 0.5, "_noisy": 0.4}] * 2), tmp_path / "curve.png"
+    )
+    assert [text.get_text() for text in legends[0].get_texts()] == [
+        "clean",
+        "_noisy (unseen)",
+        "AVG",
+    ]
+
+
 def test_a_calibrated_head_is_a_dot_at_its_score(tmp_path, monkeypatch):
     dots, scatter = [], Axes.scatter
     monkeypatch.setattr(
