@@ -37,7 +37,7 @@ from federatedscope_ggeur.rng import torch_generator
 
 from ..fit import FitResult
 from .heads import BatchedHead, BatchedLinear, Orders, batched_head
-from .kernels import BatchedSGD, BatchedTorch, is_plain_sgd
+from .optimizers import BatchedSGD, BatchedTorch, is_plain_sgd
 
 
 @cache
