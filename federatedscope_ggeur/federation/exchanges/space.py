@@ -321,11 +321,9 @@ class SpaceExchange(Exchange):
         before = course.spent()
         if server.settings.demands.totals:
             for numbers in windows(server.participants, course.plan.round0_window):
-                here = course.membership.here(numbers)
                 if server.settings.demands.own_statistics:
-                    here = [k for k in here if k in server.merged.rows]
-                asked = dict.fromkeys(here, ())
-                self.maker.add((yield from course.ask(TOTALS, 0, asked)))
+                    numbers = [k for k in numbers if k in server.merged.rows]
+                self.maker.add((yield from self.ask_present(TOTALS, 0, numbers)))
         self._bytes_up = (course.spent() - before).up
         server.train_in(self.maker.make())
 
