@@ -401,11 +401,8 @@ def describe_keys(words: Sequence[str] = ()) -> str:
     capitals or not.
     """
     wanted = [word.lower() for word in words]
-    return "\n".join(
-        entry
-        for entry in map("\n".join, _entries())
-        if all(word in entry.lower() for word in wanted)
-    )
+    entries = map("\n".join, _entries())
+    return "\n".join(e for e in entries if all(word in e.lower() for word in wanted))
 
 
 def _entries() -> Iterator[list[str]]:
@@ -414,11 +411,8 @@ def _entries() -> Iterator[list[str]]:
     for each in all_keys():
         chosen = (one for one in REGISTRIES if one.field.endswith(each.name))
         parts = chain.from_iterable(map(_parts_of, chosen))
-        yield [
-            f"ggeur.{each.name} = {_shown(each.in_config)}",
-            f"    {each.meaning}",
-            *parts,
-        ]
+        title = f"ggeur.{each.name} = {_shown(each.in_config)}"
+        yield [title, f"    {each.meaning}", *parts]
     # Parts that FederatedScope's own keys name.
     yield [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
     yield [SPLITTERS.field, *_parts_of(SPLITTERS)]

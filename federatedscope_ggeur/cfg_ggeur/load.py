@@ -83,9 +83,8 @@ _INSTEAD = {
 
 
 def _former(name: str, default: object) -> Rule:
-    now = {"data.loader": "dataloader.type"}.get(
-        name, name.replace("data", "dataloader")
-    )
+    renamed = {"data.loader": "dataloader.type"}
+    now = renamed.get(name, name.replace("data", "dataloader"))
     return rule_of(f"is called {now} now", lambda value: value == default)
 
 

@@ -32,8 +32,8 @@ from .layout import (
     ImageDomain,
     Images,
     Layout,
+    nested,
     shown,
-    spelling,
     subfolders,
 )
 
@@ -517,13 +517,7 @@ def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
 def _places(folder: Path, domain: str) -> list[Path]:
     """The folders that may hold a domain's packed files, e.g. ``MNIST/MNIST/raw``."""
     names = ("raw", domain, *_LAYOUT.domains[domain])
-    places = [folder]
-    for place in places:
-        if len(place.relative_to(folder).parts) < 2:
-            places += [
-                path for path in subfolders(place) if spelling(path.name) in names
-            ]
-    return places
+    return nested(folder, 2, names.__contains__)
 
 
 def _read_tree(root: Path, domain: str, folder: Path) -> tuple[Images, Images]:

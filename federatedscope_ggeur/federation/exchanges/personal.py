@@ -285,9 +285,8 @@ class PersonalExchange(Exchange):
             return
         query = PersonalQuery(lda.chosen, lda.standardize, server.temperature)
         asked = self.course.membership.here(sorted(server.merged.rows))
-        answers = yield from self.ask_present(
-            PERSONAL_LOSSES, 0, asked, query.to_bytes()
-        )
+        sent = query.to_bytes()
+        answers = yield from self.ask_present(PERSONAL_LOSSES, 0, asked, sent)
         place, factor = best_kappa(answers)
         temperature = server.temperature * factor
         taken = PersonalQuery(lda.chosen, lda.standardize, temperature, place)
