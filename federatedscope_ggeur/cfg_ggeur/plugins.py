@@ -248,11 +248,9 @@ def _not_found(name: str, folders: Sequence[Path], asked_by: str) -> str:
 
 def _failed(name: str, spec: ModuleSpec, asked_by: str, error: BaseException) -> str:
     """The message for a failed import, with the last line of the plugin that ran."""
-    lines = [
-        f"{frame.filename}, line {frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if _is_in(frame.filename, spec.origin)
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_in(frame.filename, spec.origin)]
+    lines = [f"{frame.filename}, line {frame.lineno}" for frame in own]
     if isinstance(error, SyntaxError):
         lines.append(f"{error.filename}, line {error.lineno}")
     where = lines[-1] if lines else spec.origin or ""

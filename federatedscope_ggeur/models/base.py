@@ -277,12 +277,10 @@ def add_autograd_gradient(
     gradients: Sequence[Tensor | None] = [None] * len(parameters)
     if loss.requires_grad:
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    flat = torch.cat(
-        [
-            torch.zeros_like(p).flatten() if g is None else g.flatten()
-            for g, p in zip(gradients, parameters)
-        ]
-    )
+    known = [
+        torch.zeros_like(p) if g is None else g for g, p in zip(gradients, parameters)
+    ]
+    flat = torch.cat([gradient.flatten() for gradient in known])
     if beta:
         into.mul_(beta).add_(flat)
     else:

@@ -485,13 +485,11 @@ def read_digits(root: str | Path) -> ImageDataSet:
         if not domains:
             raise _LAYOUT.lacking(root, "holds none of the four sets")
         _LAYOUT.log_absent(root, domains)
-        trees.check_same_classes(
-            {
-                name: {_DIGITS[c] for part in parts for c in np.unique(part.labels)}
-                for name, parts in domains.items()
-            },
-            dict.fromkeys(domains, root),
-        )
+        held = {
+            name: {_DIGITS[c] for part in parts for c in np.unique(part.labels)}
+            for name, parts in domains.items()
+        }
+        trees.check_same_classes(held, dict.fromkeys(domains, root))
         made = tuple(ImageDomain(name, *parts) for name, parts in domains.items())
         return ImageDataSet("digits", made, _DIGITS)
 

@@ -96,14 +96,9 @@ def calibrate(
         shuffle=True,
         drop_last=False,
     )
-    result = fit(
-        LinearHead(statistics.dim, len(classes)),
-        take_last_layer(model, params, classes),
-        features,
-        position[labels],
-        training,
-        derive_seed(seed, "ccvr"),
-    )
+    layer = LinearHead(statistics.dim, len(classes))
+    start, own_seed = take_last_layer(model, params, classes), derive_seed(seed, "ccvr")
+    result = fit(layer, start, features, position[labels], training, own_seed)
     return put_last_layer(model, params, classes, result.params)
 
 

@@ -98,20 +98,16 @@ class EvaluationClient(ClientSide):
             self._absent = broadcast.absent
         if broadcast.absent not in ((), self._absent):
             raise self.refused("rows of other classes were told apart before", "absent")
-        client, params = self.client, self.eval_params(broadcast)
-        head = client.memory.frozen(client.scored_model, params)
-        scores = {
-            split: score_of(
-                head,
-                held.features,
-                held.labels,
-                client.settings.training.device,
-                _advice(client.settings),
-                broadcast.temperature if split == "test" else None,
-                broadcast.absent,
-            ).told(client.settings.min_samples)
-            for split, held in rows.items()
-        }
+        client, settings = self.client, self.client.settings
+        device, advice = settings.training.device, _advice(settings)
+        head = client.memory.frozen(client.scored_model, self.eval_params(broadcast))
+        absent, scores = broadcast.absent, {}
+        for split, held in rows.items():
+            by = broadcast.temperature if split == "test" else None
+            score = score_of(
+                head, held.features, held.labels, device, advice, by, absent
+            )
+            scores[split] = score.told(settings.min_samples)
         return ScoreReport(client.number, broadcast.round_number, scores)
 
     def validation_losses(self, broadcast: Broadcast, query: LossQuery) -> LogLosses:
@@ -424,13 +420,10 @@ class EvaluationExchange(Exchange):
         )
         scores = {k: r.scores.get(split, Score()) for k, r in self.reports.items()}
         training = self.course.find(TrainingExchange)
-        training.divergence.look(
-            number,
-            totals.get(split, Score()).mean_loss,
-            self.server.trained(self.server.params),
-            training.largest_weights,
-            {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None},
-        )
+        losses = {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None}
+        loss = totals.get(split, Score()).mean_loss
+        params = self.server.trained(self.server.params)
+        training.divergence.look(number, loss, params, training.largest_weights, losses)
 
     def _worst_client(self) -> WorstClient | None:
         """The client, unseen or not, with the lowest accuracy on its test rows."""
