@@ -123,9 +123,7 @@ class TLSKeys(Section):
         "server it switches TLS on.",
     )
     private_key: str = key(
-        "",
-        "Distributed: PEM file with the private key of tls.certificate.",
-        name="key",
+        "", "Distributed: PEM file with the private key of tls.certificate.", name="key"
     )
     authority: str = key(
         "",

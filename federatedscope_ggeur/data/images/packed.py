@@ -27,15 +27,7 @@ from federatedscope_ggeur.errors import DataError
 
 from . import layout, trees
 from .files import stamp_of
-from .layout import (
-    ImageDataSet,
-    ImageDomain,
-    Images,
-    Layout,
-    nested,
-    shown,
-    subfolders,
-)
+from .layout import ImageDataSet, ImageDomain, Images, Layout, nested, shown, subfolders
 
 #: Reads the pixels of a file: uint8 [n, H, W] (grey) or [n, H, W, 3] (RGB).
 PixelReader = Callable[[str], np.ndarray]

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -333,11 +332,10 @@ class SpaceExchange(Exchange):
     def kept(self) -> dict[str, Tensor]:
         if self.server.space.is_raw:
             return {}
-        sent = np.frombuffer(SpaceBroadcast(self.server.space).to_bytes(), np.uint8)
-        return {"sent": torch.from_numpy(sent.copy())}
+        return {"sent": wire.as_bytes(SpaceBroadcast(self.server.space).to_bytes())}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
         if "sent" in tensors:
-            data = tensors["sent"].numpy().tobytes()
+            data = wire.of_bytes(tensors["sent"])
             sent = SpaceBroadcast.from_bytes(data, self.server.schema)
             self.server.space = sent.space

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.client import Client, chosen_rows
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.sampling import log_largest_share, windows
@@ -362,8 +362,7 @@ class AugmentationExchange(Exchange):
     def kept(self) -> dict[str, Tensor]:
         kept = {f"prototypes.{name}": t for name, t in self.book.tensors().items()}
         for name in ("geometry", "init_broadcast"):
-            data = np.frombuffer(getattr(self, name), np.uint8)
-            kept[name] = torch.from_numpy(data.copy())
+            kept[name] = wire.as_bytes(getattr(self, name))
         weights = self.server.aggregation_weights
         # Two tensors, not one for each of very many clients.
         kept["weights.clients"] = torch.tensor([*weights], dtype=torch.int64)
@@ -385,7 +384,7 @@ class AugmentationExchange(Exchange):
             elif what == "init_upload":
                 uploads.setdefault(int(number), {})[name] = tensor
             elif what != "weights":
-                setattr(self, what, tensor.numpy().tobytes())
+                setattr(self, what, wire.of_bytes(tensor))
         self.book.load(held)
         values = tensors["weights.values"].tolist()
         for k, weight in zip(tensors["weights.clients"].tolist(), values):

@@ -101,11 +101,11 @@ class EvaluationClient(ClientSide):
         client, settings = self.client, self.client.settings
         device, advice = settings.training.device, _advice(settings)
         head = client.memory.frozen(client.scored_model, self.eval_params(broadcast))
-        absent, scores = broadcast.absent, {}
+        scores = {}
         for split, held in rows.items():
             by = broadcast.temperature if split == "test" else None
             score = score_of(
-                head, held.features, held.labels, device, advice, by, absent
+                head, held.features, held.labels, device, advice, by, broadcast.absent
             )
             scores[split] = score.told(settings.min_samples)
         return ScoreReport(client.number, broadcast.round_number, scores)
