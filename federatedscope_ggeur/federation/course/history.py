@@ -372,8 +372,10 @@ class History:
             shared, model = self.model(), self._coordinator.server.scored_model
             common = None if shared is None else shared.state_dict()
             sent = self._coordinator.evaluation.of_clients(scored)
-            params = {k: own_params(k, broadcast) for k, broadcast in sent.items()}
-            tensors = {k: own_tensors(model, p, common) for k, p in params.items()}
+            tensors = {
+                k: own_tensors(model, own_params(k, broadcast), common)
+                for k, broadcast in sent.items()
+            }
             self._own = OwnModels(shared or model, tensors, shared is not None)
         return self._own
 

@@ -195,7 +195,7 @@ class Spent:
         )
 
     def recorded(self) -> dict[str, Any]:
-        """The fields of a record that say it."""
+        """These numbers as fields of a record of the results."""
         return {"seconds": self.seconds, "bytes_up": self.up, "bytes_down": self.down}
 
 
