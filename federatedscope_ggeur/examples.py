@@ -61,14 +61,8 @@ def find_config(name: str | os.PathLike) -> Path:
     ConfigError
         There is neither such a file nor such an example.
     """
-    if (config := _find(name, example_configs)) is not None:
-        return config
-    bundled = [path.stem for path in example_configs()]
-    raise ConfigError(
-        f"the config file '{Path(name)}' {_missing(name)}, and no bundled config has "
-        "that name; `ggeur configs` lists the bundled configs"
-        f"{did_you_mean(Path(name).stem, bundled, 0.75)}"
-    )
+    listed = "`ggeur configs` lists the bundled configs"
+    return _find(name, "config", example_configs, listed, cutoff=0.75)
 
 
 def find_study(name: str | os.PathLike) -> Path:
@@ -81,13 +75,34 @@ def find_study(name: str | os.PathLike) -> Path:
     ConfigError
         There is neither such a file nor such a bundled study.
     """
-    if (study := _find(name, study_files)) is not None:
-        return study
-    bundled = [path.stem for path in study_files()]
+    return _find(name, "study", study_files)
+
+
+def _find(
+    name: str | os.PathLike,
+    kind: str,
+    bundled: Callable[[], list[Path]],
+    listed: str = "",
+    cutoff: float = 0.6,
+) -> Path:
+    """Find a file of this kind; `listed` says in an error where the bundled ones are.
+
+    By default the error names them all.
+    """
+    path = Path(name)
+    # os.path: a name that the system refuses counts as one that does not exist.
+    is_folder = os.path.isdir(path)
+    if os.path.exists(path) and not is_folder:
+        return path
+    files = {file.stem: file for file in bundled()}
+    for stem, file in files.items():
+        if str(name) in (stem, file.name):
+            return file
+    problem = "is a folder" if is_folder else "does not exist"
+    listed = listed or f"the bundled ones are {', '.join(files)}"
     raise ConfigError(
-        f"the study file '{Path(name)}' {_missing(name)}, and no bundled study has "
-        f"that name; the bundled ones are {', '.join(bundled)}"
-        f"{did_you_mean(Path(name).stem, bundled)}"
+        f"the {kind} file '{path}' {problem}, and no bundled {kind} has that name; "
+        f"{listed}{did_you_mean(path.stem, files, cutoff)}"
     )
 
 
@@ -98,18 +113,3 @@ def _folder(installed: str, in_checkout: str, what: str) -> Path:
     raise ConfigError(
         f"the {what} are not installed beside {_PACKAGE}; install the package again"
     )
-
-
-def _missing(name: str | os.PathLike) -> str:
-    return "is a folder" if os.path.isdir(name) else "does not exist"
-
-
-def _find(name: str | os.PathLike, bundled: Callable[[], list[Path]]) -> Path | None:
-    path = Path(name)
-    # os.path: a name that the system refuses counts as one that does not exist.
-    if os.path.exists(path) and not os.path.isdir(path):
-        return path
-    if path.name == str(name):
-        names = {file.name: file for file in bundled()}
-        return names.get(path.name, names.get(f"{path.name}.yaml"))
-    return None

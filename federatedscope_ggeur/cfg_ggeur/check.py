@@ -109,11 +109,9 @@ def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
 
 def local_optimizer(cfg) -> OptimizerSettings:
     """The settings of the local optimiser, from ``train.optimizer``."""
-    options = settings_in(cfg.train.optimizer)
-    kind, lr = (get_key(cfg.train.optimizer, name) for name in ("type", "lr"))
-    return OptimizerSettings(
-        kind, lr, {k: v for k, v in options.items() if k not in ("type", "lr")}
-    )
+    node = cfg.train.optimizer
+    options = {k: v for k, v in settings_in(node).items() if k not in ("type", "lr")}
+    return OptimizerSettings(get_key(node, "type"), get_key(node, "lr"), options)
 
 
 def _setting_problems(cfg, part: type[Method]) -> Iterator[str]:

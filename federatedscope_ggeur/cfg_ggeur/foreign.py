@@ -32,10 +32,7 @@ _KEYS = (
     *("data.type", "data.root", "data.transform", "model.dropout", "ggeur.use"),
     *(f"ggeur.{key.name}" for key in all_keys() if key.prepares_rows),
 )
-_SECTIONS = {
-    *("encoder", "closed_form", "init", "keep"),
-    "mlp_hidden_dim",
-}
+_SECTIONS = {"encoder", "closed_form", "init", "keep", "mlp_hidden_dim"}
 _LISTED = 25
 
 
@@ -105,16 +102,13 @@ def check_places(folder: Path, places: Iterator[tuple[str, object]]) -> None:
     """
     named = "; ".join(f"{key} {shown(value)}" for key, value in places)
     if named:
-        raise UntrustedError(
-            Lines(
-                [
-                    f"the settings of the run in '{folder}' name places outside this "
-                    f"folder: {named}",
-                    f"To allow reading them, add {TRUST} (in Python: trust=True); do "
-                    "so only if you know where the folder comes from.",
-                ]
-            )
-        )
+        said = [
+            f"the settings of the run in '{folder}' name places outside this folder: "
+            f"{named}",
+            f"To allow reading them, add {TRUST} (in Python: trust=True); do so only "
+            "if you know where the folder comes from.",
+        ]
+        raise UntrustedError(Lines(said))
 
 
 def downloads_if(trust: bool) -> AbstractContextManager[None]:

@@ -107,6 +107,10 @@ _KEYS = [f"{split}_{metric}" for split in SPLITS for metric in METRICS]
 _rate = rule_of("must be in [0, 1)", lambda value: 0 <= value < 1)
 _one_process = rule_of("the plugin runs in one process", lambda value: value <= 1)
 
+_alone = rule_of(
+    "must be standalone without --engine federatedscope",
+    lambda value: value == "standalone",
+)
 #: The rule for FS's searches within one run, which have their own server and clients.
 _own_workers = rule_of(
     "must be False: FS would replace the plugin's workers by its own; `ggeur study` "
@@ -155,15 +159,7 @@ FIXED = (
     # At another value, or inside FS at others as well.
     FSKey("check_completeness", False, _only(False), anything),
     FSKey("print_decimal_digits", 6, _only(6), anything),
-    FSKey(
-        "federate.mode",
-        "standalone",
-        rule_of(
-            "must be standalone without --engine federatedscope",
-            lambda value: value == "standalone",
-        ),
-        one_of("standalone", "distributed"),
-    ),
+    FSKey("federate.mode", "standalone", _alone, one_of("standalone", "distributed")),
     FSKey("federate.use_diff", False, _only(False), anything),
     FSKey("federate.process_num", 1, _only(1), _one_process),
     # FS's default stands for the plugin's own; see `fs_defaults`.

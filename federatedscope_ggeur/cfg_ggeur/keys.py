@@ -35,7 +35,6 @@ from federatedscope_ggeur.settings import (
     not_negative_up_to,
     one_of,
     positive_up_to,
-    text,
     whole,
 )
 
@@ -62,22 +61,17 @@ class DistributedKeys(Section):
     domain: str = key(
         "",
         "Distributed, with distribute.data_idx -1: the domain of this client's data.",
-        text,
     )
     join_secret: str = key(
         "",
         "Distributed, server: file with the secret from which `ggeur certificates` "
         "makes join tokens; every client must then have a token.",
-        text,
     )
-    join_token: str = key(
-        "", "Distributed, client: file with the client's join token.", text
-    )
+    join_token: str = key("", "Distributed, client: file with the client's join token.")
     share_results: bool = key(
         False,
         "Distributed, server: send every client the accuracy of each domain at the "
         "end. If a domain has one client, this is that client's accuracy.",
-        one_of(True, False),
     )
 
 
@@ -127,19 +121,14 @@ class TLSKeys(Section):
         "",
         "Distributed: PEM file with the certificate chain of this process. On the "
         "server it switches TLS on.",
-        text,
     )
     private_key: str = key(
-        "",
-        "Distributed: PEM file with the private key of tls.certificate.",
-        text,
-        name="key",
+        "", "Distributed: PEM file with the private key of tls.certificate.", name="key"
     )
     authority: str = key(
         "",
         "Distributed: PEM file with the certificates to trust. On a client it "
         "switches TLS on. On the server it makes clients show certificates.",
-        text,
     )
 
 
@@ -159,14 +148,12 @@ class AgreedKeys(Section):
         "The encoder that must have made the embeddings, written as in encoder.txt or "
         "in the log of a run; empty: the encoder in the data. A server without data "
         "refuses clients that differ.",
-        text,
     )
     release: str = key(
         "",
         "The release of this package that `ggeur serve`, `join` and `check` require, "
         "written as `check` shows it. `ggeur certificates` writes it into all files; "
         "empty: any.",
-        text,
     )
 
 
@@ -401,11 +388,8 @@ def describe_keys(words: Sequence[str] = ()) -> str:
     capitals or not.
     """
     wanted = [word.lower() for word in words]
-    return "\n".join(
-        entry
-        for entry in map("\n".join, _entries())
-        if all(word in entry.lower() for word in wanted)
-    )
+    entries = map("\n".join, _entries())
+    return "\n".join(e for e in entries if all(word in e.lower() for word in wanted))
 
 
 def _entries() -> Iterator[list[str]]:
@@ -414,11 +398,8 @@ def _entries() -> Iterator[list[str]]:
     for each in all_keys():
         chosen = (one for one in REGISTRIES if one.field.endswith(each.name))
         parts = chain.from_iterable(map(_parts_of, chosen))
-        yield [
-            f"ggeur.{each.name} = {_shown(each.in_config)}",
-            f"    {each.meaning}",
-            *parts,
-        ]
+        title = f"ggeur.{each.name} = {_shown(each.in_config)}"
+        yield [title, f"    {each.meaning}", *parts]
     # Parts that FederatedScope's own keys name.
     yield [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
     yield [SPLITTERS.field, *_parts_of(SPLITTERS)]

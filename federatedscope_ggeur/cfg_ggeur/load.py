@@ -83,9 +83,8 @@ _INSTEAD = {
 
 
 def _former(name: str, default: object) -> Rule:
-    now = {"data.loader": "dataloader.type"}.get(
-        name, name.replace("data", "dataloader")
-    )
+    renamed = {"data.loader": "dataloader.type"}
+    now = renamed.get(name, name.replace("data", "dataloader"))
     return rule_of(f"is called {now} now", lambda value: value == default)
 
 
@@ -199,11 +198,8 @@ def load_config(
     unset = {key: p for key, value in given if (p := set_key(cfg, key, value))}
     problems = [f"  {key:.100}: {problem}" for key, problem in unset.items()]
     # A key that could not be set has its default, which the user did not choose.
-    problems += (
-        problem
-        for problem in config_problems(cfg, on_fs)
-        if problem.partition(":")[0].strip() not in unset
-    )
+    others = config_problems(cfg, on_fs)
+    problems += (p for p in others if p.partition(":")[0].strip() not in unset)
     if problems:
         place = f" in {where}" if where is not None else ""
         place += " or behind it" if place and overrides else ""
@@ -298,11 +294,8 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     With `on_fs` the settings are checked for FS's engines, otherwise for the embedded
     engine.
     """
-    problems = [
-        f"{key.name}: {problem}"
-        for key in fs_keys()
-        if (problem := _problem(key, cfg, on_fs))
-    ]
+    each = {key.name: _problem(key, cfg, on_fs) for key in fs_keys()}
+    problems = [f"{name}: {problem}" for name, problem in each.items() if problem]
     problems += _own_problems(cfg.ggeur)
     if not cfg.ggeur.use and cfg.federate.method == "ggeur":
         problems.append("ggeur.use: must be True with federate.method: ggeur")
@@ -322,11 +315,8 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
         )
     problems += schedule_problems(cfg)
     wrong = {problem.partition(":")[0] for problem in problems}
-    problems += (
-        problem
-        for problem in contradictions(cfg, wrong)
-        if problem.partition(":")[0] not in wrong
-    )
+    others = contradictions(cfg, wrong)
+    problems += (p for p in others if p.partition(":")[0] not in wrong)
     return [f"  {problem}" for problem in problems]
 
 

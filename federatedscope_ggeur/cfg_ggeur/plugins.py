@@ -81,16 +81,13 @@ def check_loaded(given: Iterable[tuple[str, object]]) -> None:
     if missing:
         named = ", ".join(f"'{name}'" for name in missing)
         words = " ".join(f"--plugins {name}" for name in missing)
-        raise UntrustedError(
-            Lines(
-                [
-                    f"{_KEY}: the settings name {named}. A run's folder or a dict "
-                    "cannot make this program import a module.",
-                    f"If you know what the module does, name it yourself: {words} (in "
-                    "Python: import it first).",
-                ]
-            )
-        )
+        said = [
+            f"{_KEY}: the settings name {named}. A run's folder or a dict cannot make "
+            "this program import a module.",
+            f"If you know what the module does, name it yourself: {words} (in Python: "
+            "import it first).",
+        ]
+        raise UntrustedError(Lines(said))
 
 
 def load_plugins_of(arguments: Sequence[str]) -> None:
@@ -155,11 +152,8 @@ def _installed() -> list[tuple[str, str]]:
     """The module and the name of each installed entry point, sorted by name."""
     every = entry_points()
     # Python 3.9 gives a dict, in which some entry points appear twice.
-    ours = (
-        every.select(group=ENTRY_POINTS)
-        if hasattr(every, "select")
-        else every.get(ENTRY_POINTS, ())
-    )
+    select = getattr(every, "select", None)
+    ours = select(group=ENTRY_POINTS) if select else every.get(ENTRY_POINTS, ())
     points = {(point.name, point.value.partition(":")[0].strip()) for point in ours}
     return [(module, name) for name, module in sorted(points)]
 
@@ -171,16 +165,13 @@ def told_of(error: BaseException) -> PluginError | None:
             module = sys.modules.get(name.partition(".")[0])
             if _is_in(frame.filename, getattr(module, "__file__", None)):
                 what = f"{type(error).__name__}: {error}"
-                return PluginError(
-                    Lines(
-                        [
-                            f"{frame.filename}, line {frame.lineno}, in {frame.name}:",
-                            f"    {frame.line}",
-                            f"{what}. This line belongs to the plugin '{name}'; fix "
-                            "it there. A run's log.txt has the whole traceback.",
-                        ]
-                    )
-                )
+                said = [
+                    f"{frame.filename}, line {frame.lineno}, in {frame.name}:",
+                    f"    {frame.line}",
+                    f"{what}. This line belongs to the plugin '{name}'; fix it there. "
+                    "A run's log.txt has the whole traceback.",
+                ]
+                return PluginError(Lines(said))
     return None
 
 
@@ -257,11 +248,9 @@ def _not_found(name: str, folders: Sequence[Path], asked_by: str) -> str:
 
 def _failed(name: str, spec: ModuleSpec, asked_by: str, error: BaseException) -> str:
     """The message for a failed import, with the last line of the plugin that ran."""
-    lines = [
-        f"{frame.filename}, line {frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if _is_in(frame.filename, spec.origin)
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_in(frame.filename, spec.origin)]
+    lines = [f"{frame.filename}, line {frame.lineno}" for frame in own]
     if isinstance(error, SyntaxError):
         lines.append(f"{error.filename}, line {error.lineno}")
     where = lines[-1] if lines else spec.origin or ""

@@ -208,11 +208,9 @@ def run_settings(
     """
     demands = demands_of(cfg)
     own = demands.of(RunKeys)
-    rounds = demands.of(
-        RoundSettings,
-        sample_client_num=_sample_client_num(cfg.federate, num_clients),
-        pull=prepared.pull if prepared else None,
-    )
+    drawn = _sample_client_num(cfg.federate, num_clients)
+    pull = prepared.pull if prepared else None
+    rounds = demands.of(RoundSettings, sample_client_num=drawn, pull=pull)
     training, agreed = training_settings(cfg), agreed_settings(cfg, demands)
     model = model_settings(cfg, prepared)
     scored = scored_settings(cfg, model)
@@ -241,14 +239,9 @@ def run_settings(
         parts.append(ClosedFormSettings(form))
     if demands.calibrates:
         parts.append(calibration_settings(demands, training))
-    facts = RunFacts(
-        demands,
-        num_classes,
-        dim,
-        expected_rows(cfg, class_names, encoder, given, demands),
-        agreed,
-        plain_config(cfg),
-    )
+    expected = expected_rows(cfg, class_names, encoder, given, demands)
+    config = plain_config(cfg)
+    facts = RunFacts(demands, num_classes, dim, expected, agreed, config)
     made = [part.settings_of(facts) for part in due_exchanges(demands)]
     parts += [one for one in made if one is not None]
     role = federation.RoleSettings(
@@ -323,17 +316,15 @@ def server_evaluates(cfg) -> bool:
 
 def evaluation_settings(cfg) -> federation.EvaluationSettings:
     """The settings of evaluation and early stopping, from FS's keys."""
-    stop, report = cfg.early_stop, cfg.eval.report
+    stop, key = cfg.early_stop, cfg.eval.best_res_update_round_wise_key
     # FS reads its metric from the first of these that is reported.
-    averages = [name for name in ("weighted_avg", "avg") if name in report]
-    return federation.EvaluationSettings(
-        tuple(cfg.eval.split),
-        cfg.eval.best_res_update_round_wise_key,
-        averages[0] if averages else "weighted_avg",
-        federation.EarlyStopSettings(
-            stop.patience if averages else 0, stop.delta, stop.improve_indicator_mode
-        ),
-    )
+    averages = [name for name in ("weighted_avg", "avg") if name in cfg.eval.report]
+    patience = stop.patience if averages else 0
+    mode = stop.improve_indicator_mode
+    early_stop = federation.EarlyStopSettings(patience, stop.delta, mode)
+    average = averages[0] if averages else "weighted_avg"
+    splits = tuple(cfg.eval.split)
+    return federation.EvaluationSettings(splits, key, average, early_stop)
 
 
 def training_settings(cfg) -> federation.TrainingSettings:

@@ -121,9 +121,7 @@ PART_ROWS, PART_SECONDS = 2048, 60.0
 
 
 def content_key(
-    identity: Mapping[str, object],
-    where: Sequence[str],
-    images: Images,
+    identity: Mapping[str, object], where: Sequence[str], images: Images
 ) -> str:
     """The key of an entry: a SHA-256 of everything that the features depend on.
 
@@ -476,9 +474,8 @@ def record_path(folder: Path, request: RecordQuery) -> Path:
     """The file of a request's record. Different requests have different files."""
     text = json.dumps([request.without_root(), request.root], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return (
-        folder / _FOLDER / f"{request.data_type.partition('@')[0]}-{digest[:16]}.json"
-    )
+    reader = request.data_type.partition("@")[0]
+    return folder / _FOLDER / f"{reader}-{digest[:16]}.json"
 
 
 def write_record(folder: Path, request: RecordQuery, record: Record) -> None:

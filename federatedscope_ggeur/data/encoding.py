@@ -254,12 +254,8 @@ def find_images(
         The encoder does not accept these settings.
     """
     encoders.check_encoder(settings.encoder)
-    request = cache.RecordQuery(
-        data_type,
-        str(root),
-        encoders.resolve(settings.encoder),
-        options,
-    )
+    encoder = encoders.resolve(settings.encoder)
+    request = cache.RecordQuery(data_type, str(root), encoder, options)
     folder = Path(settings.cache).expanduser()
     try:
         images = reader(root, **options)

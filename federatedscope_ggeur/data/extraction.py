@@ -280,10 +280,7 @@ def _batches(
     """Join the samples of `parts` into batches of `size`."""
     batch: list = []
     for part in parts:
-        arrays = (isinstance(sample, np.ndarray) for sample in part)
-        batch += [
-            torch.from_numpy(s) if is_one else s for s, is_one in zip(part, arrays)
-        ]
+        batch += [torch.from_numpy(s) if isinstance(s, np.ndarray) else s for s in part]
         if len(batch) == size:
             yield join(batch)
             batch = []

@@ -381,7 +381,7 @@ def _check_clients(data: FederatedData) -> None:
 def _named(data: FederatedData) -> Iterator[tuple[str, Embeddings]]:
     """Yield all rows with the name that errors give them."""
     for client in data.clients:
-        for split in ("train", "test", "val"):
+        for split in SPLITS:
             yield f"client {client.number}, {split}", getattr(client, split)
     for one in data.unseen:
         yield f"domain {one.name!r}, test", one.test

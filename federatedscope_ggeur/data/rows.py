@@ -67,9 +67,7 @@ class Given:
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Given:
         """Read what `plain` wrote; unknown fields are ignored."""
-        known = {
-            each.name: plain[each.name] for each in fields(cls) if each.name in plain
-        }
+        known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
         if known.get("titles") is not None:
             known["titles"] = tuple(known["titles"])
         return cls(**known)

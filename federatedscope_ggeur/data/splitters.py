@@ -259,11 +259,8 @@ def read_arguments(name: str, args) -> dict[str, object]:
     fits = fits and all(isinstance(part, Mapping) for part in args)
     given = dict(*args) if fits else {}
     problems = [] if fits else ["must be a list of at most one mapping"]
-    problems += [
-        f"there is no argument {n}{did_you_mean(n, keys)}"
-        for n in given
-        if n not in keys
-    ]
+    unknown = [n for n in given if n not in keys]
+    problems += [f"there is no argument {n}{did_you_mean(n, keys)}" for n in unknown]
     for n, key in keys.items():
         missing = "must be given" if fits and key.in_config is None else ""
         problem = key.rule(given[n]) if n in given else missing
@@ -328,17 +325,15 @@ def _lda(task: Task, alpha: float, min_per_class: int) -> Shares:
     return Shares(np.stack(columns, axis=1), min_per_class)
 
 
-@register_splitter(
-    "domain",
-    [
-        Key(
-            "fraction",
-            None,
-            "Share of the domain's rows that a client gets; 1/m if not given.",
-            positive_up_to(1, not_set_allowed=True),
-        )
-    ],
+_FRACTION = Key(
+    "fraction",
+    None,
+    "Share of the domain's rows that a client gets; 1/m if not given.",
+    positive_up_to(1, not_set_allowed=True),
 )
+
+
+@register_splitter("domain", [_FRACTION])
 def _domain(task: Task, fraction: float | None) -> np.ndarray:
     """Each client gets the same share of its domain's rows."""
     if fraction is None:

@@ -296,5 +296,5 @@ class Forecast:
         with timed() as seconds:
             for domains in splits.values():
                 for rows in domains.values():
-                    evaluation.score_rows(rows.features, rows.labels)
+                    evaluation.score_rows(rows)
         return seconds[0]

@@ -277,12 +277,9 @@ def add_autograd_gradient(
     gradients: Sequence[Tensor | None] = [None] * len(parameters)
     if loss.requires_grad:
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    flat = torch.cat(
-        [
-            torch.zeros_like(p).flatten() if g is None else g.flatten()
-            for g, p in zip(gradients, parameters)
-        ]
-    )
+    pairs = zip(gradients, parameters)
+    parts = [(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs]
+    flat = torch.cat(parts)
     if beta:
         into.mul_(beta).add_(flat)
     else:

@@ -42,10 +42,7 @@ def as_json_value(value: Any, where: str) -> Any:
     """
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.compare]
-        return {
-            name: as_json_value(getattr(value, name), f"{where}.{name}")
-            for name in names
-        }
+        return {n: as_json_value(getattr(value, n), f"{where}.{n}") for n in names}
     if isinstance(value, dict):
         for key in value:
             _require(isinstance(key, str), where, f"a key is {key!r}, not text")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from .keys import Key, Rule
+from .keys import Key, Rule, one_of, text
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -24,21 +24,29 @@ else:
 S = TypeVar("S", bound="Section")
 
 
+#: The rule of a setting that names none, by the type of its default.
+_RULES: dict[type, Rule] = {bool: one_of(True, False), str: text}
+
+
 def key(
-    default: object, meaning: str, rule: Rule, name: str = "", **flags: bool
+    default: object,
+    meaning: str,
+    rule: Rule | None = None,
+    name: str = "",
+    **flags: bool,
 ) -> Any:
     """Declare a setting as a field of a `Section`.
 
     Parameters
     ----------
     default, meaning, rule
-        As in `Key`.
+        As in `Key`. A truth value or a text needs no rule.
     name : str
         The setting's name below the section's `PREFIX`, if it is not the field's name.
     **flags : bool
         Further attributes of `Key`, such as ``shared``.
     """
-    made = Key(name, default, meaning, rule, **flags)
+    made = Key(name, default, meaning, rule or _RULES[type(default)], **flags)
     return field(default=made.default, metadata={"key": made})
 
 

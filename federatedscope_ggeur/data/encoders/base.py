@@ -24,7 +24,6 @@ from federatedscope_ggeur.settings import (
     check_returned,
     key,
     one_of,
-    text,
     whole,
 )
 from federatedscope_ggeur.settings.registry import filled_in, registered
@@ -73,22 +72,19 @@ class EncoderSettings(Section):
         "open_clip",
         "Encoder of the images: open_clip, timm, hog, pixels or one of your own. image "
         "keeps the pixels, for a network that is trained on them.",
-        text,
     )
     model: str = key(
-        "", "The encoder's model; '': ViT-B-16 for open_clip. timm needs a model.", text
+        "", "The encoder's model; '': ViT-B-16 for open_clip. timm needs a model."
     )
     pretrained: str = key(
         "",
         "Weights of the encoder: a tag, a file (.safetensors or a state dict), or "
         "none for random ones; '': openai for open_clip, the model's own for timm.",
-        text,
     )
     normalize: bool = key(
         False,
         "True: scale every embedding to length 1. False: keep the model's length, "
         "about 10 for CLIP.",
-        one_of(True, False),
     )
     precision: str = key(
         "fp32",

@@ -63,6 +63,18 @@ def subfolders(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(kept)]
 
 
+def nested(top: Path, depth: int, fits: Callable[[str], bool]) -> list[Path]:
+    """`top`, and the folders in it whose `spelling` fits, the outermost first.
+
+    Folders in these count, too, down to `depth`.
+    """
+    places = [top]
+    for place in places:
+        if len(place.relative_to(top).parts) < depth:
+            places += [path for path in subfolders(place) if fits(spelling(path.name))]
+    return places
+
+
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file, without blank lines."""
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -153,15 +165,8 @@ class Layout:
 
     def bases(self, root: Path) -> list[Path]:
         """`root` and the containers below it, the outermost first."""
-        bases = [root]
-        for base in bases:
-            if len(base.relative_to(root).parts) < 3:
-                bases += [path for path in subfolders(base) if self._contains(path)]
-        return bases
-
-    def _contains(self, folder: Path) -> bool:
-        name, known = spelling(folder.name), map(spelling, self.containers)
-        return any(fnmatchcase(name, one) for one in known)
+        known = list(map(spelling, self.containers))
+        return nested(root, 3, lambda name: any(fnmatchcase(name, k) for k in known))
 
     def domain_folders(self, base: Path) -> dict[str, Path]:
         """The folders in `base` that are domains of the set, in the set's order."""

@@ -27,15 +27,7 @@ from federatedscope_ggeur.errors import DataError
 
 from . import layout, trees
 from .files import stamp_of
-from .layout import (
-    ImageDataSet,
-    ImageDomain,
-    Images,
-    Layout,
-    shown,
-    spelling,
-    subfolders,
-)
+from .layout import ImageDataSet, ImageDomain, Images, Layout, nested, shown, subfolders
 
 #: Reads the pixels of a file: uint8 [n, H, W] (grey) or [n, H, W, 3] (RGB).
 PixelReader = Callable[[str], np.ndarray]
@@ -485,13 +477,11 @@ def read_digits(root: str | Path) -> ImageDataSet:
         if not domains:
             raise _LAYOUT.lacking(root, "holds none of the four sets")
         _LAYOUT.log_absent(root, domains)
-        trees.check_same_classes(
-            {
-                name: {_DIGITS[c] for part in parts for c in np.unique(part.labels)}
-                for name, parts in domains.items()
-            },
-            dict.fromkeys(domains, root),
-        )
+        held = {
+            name: {_DIGITS[c] for part in parts for c in np.unique(part.labels)}
+            for name, parts in domains.items()
+        }
+        trees.check_same_classes(held, dict.fromkeys(domains, root))
         made = tuple(ImageDomain(name, *parts) for name, parts in domains.items())
         return ImageDataSet("digits", made, _DIGITS)
 
@@ -517,13 +507,7 @@ def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
 def _places(folder: Path, domain: str) -> list[Path]:
     """The folders that may hold a domain's packed files, e.g. ``MNIST/MNIST/raw``."""
     names = ("raw", domain, *_LAYOUT.domains[domain])
-    places = [folder]
-    for place in places:
-        if len(place.relative_to(folder).parts) < 2:
-            places += [
-                path for path in subfolders(place) if spelling(path.name) in names
-            ]
-    return places
+    return nested(folder, 2, names.__contains__)
 
 
 def _read_tree(root: Path, domain: str, folder: Path) -> tuple[Images, Images]:

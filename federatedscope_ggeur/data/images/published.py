@@ -368,9 +368,7 @@ def read_domainnet(root: str | Path, classes: str = "all") -> ImageDataSet:
                 )
             if lacking:
                 logger.warning(
-                    "domainnet: %s has no images of %s",
-                    domain.folder,
-                    shown(lacking),
+                    "domainnet: %s has no images of %s", domain.folder, shown(lacking)
                 )
         return trees.numbered("domainnet", root, domains, order)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
-from federatedscope_ggeur.errors import DataError, MessageError, StatisticsError
+from federatedscope_ggeur.errors import DataError, StatisticsError
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
@@ -106,10 +106,9 @@ class BookClient(ClientSide):
             self.receipt = json.loads(message.text)
             of = check_signed(self.receipt, "the receipt").get("client")
         except (ValueError, DataError) as error:
-            raise MessageError(str(error), field="text", sender="the server") from error
+            raise self.refused(str(error), "text") from error
         if of != number:
-            problem = f"the receipt is not for client {number}"
-            raise MessageError(problem, field="text", sender="the server")
+            raise self.refused(f"the receipt is not for client {number}", "text")
         logger.info("client %d: receipt of the book: %s", number, message.text)
 
 

@@ -1,7 +1,7 @@
 """What the core knows of a federation's book."""
 
 from federatedscope_ggeur.extras import Manifest, commands_in
-from federatedscope_ggeur.settings import Section, key, text
+from federatedscope_ggeur.settings import Section, key
 
 
 def _steps(value: object) -> str:
@@ -27,7 +27,6 @@ class BookKeys(Section):
         "Server: a new folder for the federation's book, where the server stores the "
         "clients' statistics. `ggeur update` lets clients join or leave, or forgets "
         "them, and makes the head anew.",
-        text,
     )
     book_steps: tuple[str, ...] = key(
         (),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
@@ -70,31 +70,24 @@ class ReleaseClient(ClientSide):
         contents = hashlib.sha256(request.to_bytes()).hexdigest()
         session, stage = request.session, request.stage
         if stage not in RELEASE_STAGES:
-            raise _refused("stage", f"unknown stage {stage!r:.80}")
+            raise self.refused(f"unknown stage {stage!r:.80}", "stage")
         sent = self._uploads.of(session)
         if stage in sent:
             asked, values = sent[stage]
             if asked != contents:
-                raise _refused(
-                    "stage", f"the second request of '{stage}' differs from the first"
-                )
+                problem = f"the second request of '{stage}' differs from the first"
+                raise self.refused(problem, "stage")
             return ReleaseVector(self.client.number, session, stage, values)
         if stage != RELEASE_STAGES[len(sent)]:
-            raise _refused(
-                "stage",
-                f"got a request of '{stage}', but "
-                f"'{RELEASE_STAGES[len(sent)]}' comes next",
-            )
+            following = RELEASE_STAGES[len(sent)]
+            problem = f"got a request of '{stage}', but '{following}' comes next"
+            raise self.refused(problem, "stage")
         vector = self._releaser.vector(stage, 1, request.centre)
         values = torch.from_numpy(vector)
         with self._uploads.alone():
             self._releaser.charge(session, stage)
             self._uploads.keep(session, {**sent, stage: (contents, values)})
         return ReleaseVector(self.client.number, session, stage, values)
-
-
-def _refused(field: str, problem: str) -> MessageError:
-    return MessageError(problem, field=field, sender="the server")
 
 
 def _validate(

@@ -9,7 +9,6 @@ from federatedscope_ggeur.settings import (
     key,
     one_of,
     rule_of,
-    text,
     whole,
 )
 
@@ -84,14 +83,12 @@ class NoiseKeys(Section):
         "",
         "Differential privacy, server: npz file of public embeddings (features, "
         "labels), one or more for each class. The release corrects their class means.",
-        text,
     )
     ledger: str = key(
         "",
         "Differential privacy, client: folder of the ledger, where the client records "
         "the budget spent on each row. Keep it from run to run. Distributed runs need "
         "one.",
-        text,
         in_site_folder=True,
     )
     epsilon_total: float = key(
@@ -104,7 +101,6 @@ class NoiseKeys(Section):
         False,
         "Differential privacy: clients send the server exact scores of the head on "
         "their test rows. Epsilon does not cover these scores.",
-        one_of(True, False),
     )
     test_seed: int | None = key(
         None,

@@ -26,7 +26,6 @@ from federatedscope_ggeur.settings import (
     positive,
     positive_or_not_set,
     rule_of,
-    text,
     whole,
 )
 
@@ -124,7 +123,6 @@ class NetworkKeys(Section):
         "Weights that training starts from: a file (.safetensors or a state dict), "
         "default, or the name of weights of torchvision or timm; '': random weights. "
         "A last layer for other classes starts at random.",
-        text,
     )
     precision: str = key(
         "fp32",

@@ -1,7 +1,7 @@
 """What the core knows of secure sums."""
 
 from federatedscope_ggeur.extras import Manifest
-from federatedscope_ggeur.settings import Section, key, one_of, positive, text, whole
+from federatedscope_ggeur.settings import Section, key, one_of, positive, whole
 
 from .limits import MOST_BITS, MOST_CLIENTS, SERVER
 
@@ -50,7 +50,6 @@ class SumKeys(Section):
         "trust the server, which passes the keys on. Otherwise a file with every "
         "client's verifying key, one line <number> <64 hex digits> each. All sides "
         "must choose the same way.",
-        text,
         name="secure_sums_trust",
     )
     confirm: bool = key(
@@ -58,7 +57,6 @@ class SumKeys(Section):
         "Secure sums, distributed, with secure_sums_trust server: before a client "
         "sends anything, its person types words that the person at another client "
         "reads out by telephone. The words differ if the server has exchanged keys.",
-        one_of(True, False),
         name="secure_sums_confirm",
     )
     signing_key: str = key(
@@ -66,7 +64,6 @@ class SumKeys(Section):
         "Secure sums, client, with a file in secure_sums_trust: PEM file with the "
         "client's own Ed25519 key. {client} in the path stands for the client's "
         "number.",
-        text,
         name="secure_sums_signing_key",
     )
     store: str = key(
@@ -74,7 +71,6 @@ class SumKeys(Section):
         "Secure sums, distributed, client: folder that records what the client has "
         "sent, so that it never joins two sums whose difference reveals rows. Keep it "
         "from run to run.",
-        text,
         name="secure_sums_store",
         in_site_folder=True,
     )
@@ -84,7 +80,6 @@ class SumKeys(Section):
         "clients. The difference of the two sums reveals the statistics of the "
         "clients that joined or left. If these are fewer than "
         "secure_sums_min_clients, the client refuses all the same.",
-        one_of(True, False),
         name="secure_sums_new_roster",
     )
 

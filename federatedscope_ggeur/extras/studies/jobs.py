@@ -40,6 +40,7 @@ logger = get_logger(__name__)
 
 PART = ".part"
 _TELL_SECONDS = 0.5
+_LISTED = 5
 #: A function that is called with the number of finished rounds, the number of all
 #: rounds, and the last AVG.
 Tell = Callable[[int, int, "float | None"], object]
@@ -144,7 +145,9 @@ def _differences(held: Cell, wanted: Cell) -> list[str]:
     pairs = [("seed", held.seed, wanted.seed), ("engine", held.engine, wanted.engine)]
     keys = dict.fromkeys([*held.settings, *wanted.settings])
     pairs += [(k, held.settings.get(k), wanted.settings.get(k)) for k in keys]
-    return [f"{key} {a!r:.60}, now {b!r:.60}" for key, a, b in pairs if a != b][:5]
+    differ = [f"{key} {a!r:.60}, now {b!r:.60}" for key, a, b in pairs if a != b]
+    more = len(differ) - _LISTED
+    return differ[:_LISTED] + [f"and {more} more"] * (more > 0)
 
 
 class Runner:

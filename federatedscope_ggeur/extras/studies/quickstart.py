@@ -62,12 +62,16 @@ def _overviews(comparison: Comparison, folder: Path) -> str:
     from .comparison.sheets import overview_sheet, sheet_text
 
     parts = [sheet_text(overview_sheet(table)) for table in comparison.tables]
-    _draw_curve(comparison, folder / CURVE)
-    return "\n\n".join(parts) + f"\n\naccuracy by round: {folder / CURVE}"
+    if _draw_curve(comparison, folder / CURVE):
+        parts.append(f"accuracy by round: {folder / CURVE}")
+    return "\n\n".join(parts)
 
 
-def _draw_curve(comparison: Comparison, path: Path) -> None:
-    """Draw each row's accuracy by round, under a title that says what it shows."""
+def _draw_curve(comparison: Comparison, path: Path) -> bool:
+    """Draw each row's accuracy by round, under a title that says what it shows.
+
+    False if there is none, because no round was evaluated.
+    """
     from federatedscope_ggeur.reporting.tables import write_figure
 
     from .comparison.figures import figures
@@ -77,6 +81,7 @@ def _draw_curve(comparison: Comparison, path: Path) -> None:
         figure = pictures[0].figure
         figure.axes[0].title.set_text(curve_title(comparison.tables[0]))
         write_figure(path, figure, dpi=200)
+    return bool(pictures)
 
 
 def curve_title(table: Table) -> str:

@@ -1,4 +1,4 @@
-"""Read and check a study file (YAML); write one for a config on several seeds."""
+"""Read and check a study file (YAML)."""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 
@@ -123,6 +122,8 @@ logger = get_logger(__name__)
 
 #: The number of prompts that are encoded at a time.
 BATCH = 64
+#: What a damaged file of text features raises.
+_DAMAGED = (DamagedError, OSError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -270,7 +271,19 @@ def read_text(folder: Path, key: str) -> TextFeatures | None:
 
     None, with a warning, also if their file is damaged.
     """
-    return _read(text_file(folder, key), key)
+    path = text_file(folder, key)
+    try:
+        text, _ = _read(path)
+        if text.key != key:
+            raise DamagedError("the file belongs to other classes or another encoder")
+        return text
+    except FileNotFoundError:
+        return None
+    except _DAMAGED as error:
+        logger.warning(
+            "the cache file %s is damaged (%s) and is made again", path, error
+        )
+        return None
 
 
 def find_text(
@@ -281,37 +294,23 @@ def find_text(
     This is for an encoder of unknown identity. Their stamp must be the encoder's,
     unless its weights are not on this machine.
     """
-    for path, header in _headers(folder):
-        if any(header.get(name) != value for name, value in wanted.items()):
-            continue
-        absent = "weights" in stamp and stamp["weights"] is None
-        if absent or header.get("stamp") == dict(stamp):
-            text = _read(path, str(header.get("key")))
-            if text is not None:
-                return text
-    return None
-
-
-def _headers(folder: Path) -> Iterator[tuple[Path, dict]]:
+    absent = "weights" in stamp and stamp["weights"] is None
     for path in sorted(folder.glob("text-*.safetensors")):
         try:
-            yield path, json.loads(json.dumps(read_tensors(path)[1]))
-        except (DamagedError, OSError) as error:
+            text, header = _read(path)
+        except _DAMAGED as error:
             logger.warning(
                 "the cache file %s is damaged (%s) and is not used", path, error
             )
+            continue
+        same = all(header.get(name) == value for name, value in wanted.items())
+        if same and (absent or header.get("stamp") == dict(stamp)):
+            return text
+    return None
 
 
-def _read(path: Path, key: str) -> TextFeatures | None:
-    try:
-        tensors, header = read_tensors(path)
-        if header.get("key") != key:
-            raise DamagedError("the file belongs to other classes or another encoder")
-        return TextFeatures(tensors["features"], float(header["logit_scale"]), key)
-    except FileNotFoundError:
-        return None
-    except (DamagedError, KeyError, TypeError, ValueError) as error:
-        logger.warning(
-            "the cache file %s is damaged (%s) and is made again", path, error
-        )
-        return None
+def _read(path: Path) -> tuple[TextFeatures, dict]:
+    """Read the text features of a file, and its header."""
+    tensors, header = read_tensors(path)
+    scale = float(header["logit_scale"])
+    return TextFeatures(tensors["features"], scale, header["key"]), header

@@ -315,9 +315,7 @@ class ClientHandler:
             # earlier run is removed here: this client may not be drawn for long.
             self._begun = True
             self._keep_state()
-        payloads = [
-            self._decode(kind, position, data) for position, data in enumerate(parts)
-        ]
+        payloads = [self._decode(kind, i, data) for i, data in enumerate(parts)]
         return self.side(self._answers[kind].CLIENT), payloads
 
     def _decode(self, kind: RequestKind, position: int, data: bytes) -> Any:

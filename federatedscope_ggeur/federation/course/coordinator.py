@@ -224,12 +224,8 @@ class Coordinator:
         self, number: int, spent: Spent, known: Mapping[str, Any], **made_by: Any
     ) -> RoundRecord:
         """The record of a round, or of a one-shot head."""
-        return RoundRecord(
-            **{"round": number, "clients": [], **known, **made_by},
-            seconds=spent.seconds,
-            bytes_up=spent.up,
-            bytes_down=spent.down,
-        )
+        fields = {"round": number, "clients": [], **known, **made_by}
+        return RoundRecord(**fields, **spent.recorded())
 
     # for the engines
 

@@ -233,11 +233,9 @@ class History:
         server, last = self._coordinator.server, self.last_scored
         assert last is not None, "a run that is over has scored something"
         head = head_broadcast(server, last.round, self.leaves_closed_form)
-        own = (
-            self._coordinator.evaluation.of_clients(self._scored)
-            if self._scored
-            else {}
-        )
+        own: dict[int, Broadcast] = {}
+        if self._scored is not None:
+            own = self._coordinator.evaluation.of_clients(self._scored)
         return {k: own.get(k, head) for k in server.client_domains}
 
     def ending(self, shares: bool) -> Ending:
@@ -373,31 +371,23 @@ class History:
         if self._own is None:
             shared, model = self.model(), self._coordinator.server.scored_model
             common = None if shared is None else shared.state_dict()
+            sent = self._coordinator.evaluation.of_clients(scored)
             tensors = {
                 k: own_tensors(model, own_params(k, broadcast), common)
-                for k, broadcast in self._coordinator.evaluation.of_clients(
-                    scored
-                ).items()
+                for k, broadcast in sent.items()
             }
             self._own = OwnModels(shared or model, tensors, shared is not None)
         return self._own
 
     def _personal_models(self) -> OwnModels | None:
-        model = self._coordinator.server.scored_model
-        known = {
-            k: self.personal_params(k)
-            for k in self._coordinator.server.client_domains
-            if self.personal_params is not None
-        }
-        tensors = {
-            k: own_tensors(model, params, None)
-            for k, params in known.items()
-            if params is not None
-        }
-        shared = self.model()
-        if not tensors or shared is None:
+        server, shared = self._coordinator.server, self.model()
+        if self.personal_params is None or shared is None:
             return None
-        return OwnModels(shared, tensors, shared=True)
+        tensors = {}
+        for k in server.client_domains:
+            if (params := self.personal_params(k)) is not None:
+                tensors[k] = own_tensors(server.scored_model, params, None)
+        return OwnModels(shared, tensors, shared=True) if tensors else None
 
     def own_bytes(self) -> Iterator[tuple[int, bytes]]:
         """Yield each client's number with its own model as safetensors."""

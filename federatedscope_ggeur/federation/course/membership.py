@@ -93,17 +93,18 @@ class Agreement:
 
     def _settle(self) -> dict[int, MessageError]:
         if self.handshake is None:
-            first = [*self._sides(), []][0]
-            if 2 * len(first) > self.clients:
-                self.handshake = self._said[first[0]]
+            self.handshake = self._majority()
         return self._misfits()
+
+    def _majority(self) -> Handshake | None:
+        """The handshake of more than half of the expected clients, if there is one."""
+        first = [*self._sides(), []][0]
+        return self._said[first[0]] if 2 * len(first) > self.clients else None
 
     def forget(self, number: int) -> None:
         """Forget a client that left before the run. The majority may change by this."""
         if self._said.pop(number, None) is not None and not self._closed:
-            first = [*self._sides(), []][0]
-            if 2 * len(first) <= self.clients:
-                self.handshake = None
+            self.handshake = self._majority()
 
     def close(self, quorum: int) -> dict[int, MessageError]:
         """Settle the handshake when the wait is over; `quorum` clients must agree.

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Union
 import numpy as np
 from torch import Tensor
 
-from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.data import Embeddings, Expected
 from federatedscope_ggeur.errors import GGEURError, MessageError, of_client, setting
 from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.methods import TensorSpec
@@ -50,7 +50,6 @@ from ..wire import shape_problem
 from ..wire.schema import Declared, MessageSchema
 
 if TYPE_CHECKING:
-    from federatedscope_ggeur.data.transforms import Expected
     from federatedscope_ggeur.models import Model
     from federatedscope_ggeur.reporting import Privacy
 
@@ -195,6 +194,10 @@ class Spent:
             self.seconds - other.seconds, self.down - other.down, self.up - other.up
         )
 
+    def recorded(self) -> dict[str, Any]:
+        """These numbers as fields of a record of the results."""
+        return {"seconds": self.seconds, "bytes_up": self.up, "bytes_down": self.down}
+
 
 @dataclass(frozen=True)
 class RunFacts:
@@ -236,6 +239,10 @@ class ClientSide:
 
     def __init__(self, client: Client, rows: Mapping[str, Embeddings]):
         self.client, self.rows = client, rows
+
+    def refused(self, problem: str, field: str = "kind") -> MessageError:
+        """An error that says that the server's request is unusable."""
+        return MessageError(problem, field=field, sender="the server")
 
 
 class Exchange:
@@ -385,6 +392,13 @@ class Exchange:
         threshold : int
         """
         return ""
+
+    def ask_present(
+        self, kind: RequestKind, number: int, among: Iterable[int], *parts: bytes
+    ) -> Requests[list]:
+        """Send `parts` to the present clients of `among`; returns their answers."""
+        here = self.course.membership.here(among)
+        return (yield from self.course.ask(kind, number, dict.fromkeys(here, parts)))
 
     def begin(self) -> Requests[None]:
         """Run this exchange's part of round 0."""
@@ -634,11 +648,8 @@ def require_tensors(
 ) -> None:
     """Refuse an answer unless its tensors have the names and shapes of `specs`."""
     if tensors.keys() != specs.keys():
-        raise refusal(
-            client,
-            field,
-            f"expected the tensors {sorted(specs)}, got {sorted(tensors)}",
-        )
+        problem = f"expected the tensors {sorted(specs)}, got {sorted(tensors)}"
+        raise refusal(client, field, problem)
     for name, spec in specs.items():
         problem = shape_problem(tensors[name], spec.shape)
         if tensors[name].dtype != spec.dtype:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.geometry import Space, Statistics
 from federatedscope_ggeur.models import (
     LinearHead,
@@ -96,14 +96,9 @@ def calibrate(
         shuffle=True,
         drop_last=False,
     )
-    result = fit(
-        LinearHead(statistics.dim, len(classes)),
-        take_last_layer(model, params, classes),
-        features,
-        position[labels],
-        training,
-        derive_seed(seed, "ccvr"),
-    )
+    layer = LinearHead(statistics.dim, len(classes))
+    start, own_seed = take_last_layer(model, params, classes), derive_seed(seed, "ccvr")
+    result = fit(layer, start, features, position[labels], training, own_seed)
     return put_last_layer(model, params, classes, result.params)
 
 
@@ -230,11 +225,10 @@ class CalibrationClient(ClientSide):
         """
         before = self._asked
         if before is not None and not before.params.equal(broadcast.params):
-            problem = (
+            raise self.refused(
                 "a second calibration with other weights; a client answers only for "
                 "one set"
             )
-            raise MessageError(problem, field="kind", sender="the server")
         self._asked, client = broadcast, self.client
         model = client.model.at(broadcast.params)
         inputs = model.in_chunks(model.last_input, client.features).cpu()
@@ -304,12 +298,10 @@ class CalibrationExchange(Exchange):
         course, server, calibration = self.course, self.server, self.calibration
         before = course.spent()
         if not calibration.takes(server.merged):
+            sent = model_broadcast(server, number).to_bytes()
             for window in windows(server.participants, course.plan.round0_window):
-                here = course.membership.here(window)
-                asked = dict.fromkeys(
-                    here, (model_broadcast(server, number).to_bytes(),)
-                )
-                calibration.add((yield from course.ask(CALIBRATE, number, asked)))
+                uploads = yield from self.ask_present(CALIBRATE, number, window, sent)
+                calibration.add(uploads)
         if self._is_lost:
             self.apart = course.spent() - before
         params, details = calibration.run(server.scored_params, server.space)

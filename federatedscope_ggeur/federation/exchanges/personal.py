@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.models import recast, to_vector
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.personal import (
@@ -166,11 +165,10 @@ class PersonalClient(ClientSide):
             The client has answered another such request before.
         """
         if self._asked is not None and self._asked != query:
-            problem = (
+            raise self.refused(
                 "the server asked for these log-losses before, with other settings; "
                 "a client answers only once"
             )
-            raise MessageError(problem, field="kind", sender="the server")
         self._asked = query
         number, merged = self.client.number, self.client.merged
         if merged is None:
@@ -198,7 +196,8 @@ class PersonalClient(ClientSide):
         if test is None or not len(test):
             return PersonalScore(client.number, 0, 0, 0.0)
         right = head.in_chunks(head, test.features).argmax(dim=1) == test.labels
-        recalls = [float(right[test.labels == c].float().mean()) for c in _held(test)]
+        held = test.labels.unique().tolist()
+        recalls = [float(right[test.labels == c].float().mean()) for c in held]
         return PersonalScore(
             client.number, int(right.sum()), len(right), fmean(recalls)
         )
@@ -222,10 +221,6 @@ class PersonalClient(ClientSide):
         sent = client.told[client.labels]
         classes = client.task.num_classes
         return OwnMeans.of(client.features[sent], client.labels[sent], classes)
-
-
-def _held(rows: Any) -> list[int]:
-    return sorted(set(rows.labels.tolist()))
 
 
 def _bound_score(declared: Declared, exchange: Any, answer: PersonalScore) -> None:
@@ -290,16 +285,12 @@ class PersonalExchange(Exchange):
             return
         query = PersonalQuery(lda.chosen, lda.standardize, server.temperature)
         asked = self.course.membership.here(sorted(server.merged.rows))
-        answers = yield from self.course.ask(
-            PERSONAL_LOSSES, 0, dict.fromkeys(asked, (query.to_bytes(),))
-        )
+        sent = query.to_bytes()
+        answers = yield from self.ask_present(PERSONAL_LOSSES, 0, asked, sent)
         place, factor = best_kappa(answers)
         temperature = server.temperature * factor
         taken = PersonalQuery(lda.chosen, lda.standardize, temperature, place)
-        asked = self.course.membership.here(asked)
-        scores = yield from self.course.ask(
-            PERSONAL_HEAD, 0, dict.fromkeys(asked, (taken.to_bytes(),))
-        )
+        scores = yield from self.ask_present(PERSONAL_HEAD, 0, asked, taken.to_bytes())
         self.apart = self.course.spent() - before
         self._record = self._recorded(taken, scores)
 
@@ -326,9 +317,7 @@ class PersonalExchange(Exchange):
             avg=avg,
             std=std,
             uniform=fmean(recalls) if recalls else None,
-            seconds=self.apart.seconds,
-            bytes_up=self.apart.up,
-            bytes_down=self.apart.down,
+            **self.apart.recorded(),
         )
 
 

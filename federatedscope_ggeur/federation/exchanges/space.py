@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -321,11 +320,9 @@ class SpaceExchange(Exchange):
         before = course.spent()
         if server.settings.demands.totals:
             for numbers in windows(server.participants, course.plan.round0_window):
-                here = course.membership.here(numbers)
                 if server.settings.demands.own_statistics:
-                    here = [k for k in here if k in server.merged.rows]
-                asked = dict.fromkeys(here, ())
-                self.maker.add((yield from course.ask(TOTALS, 0, asked)))
+                    numbers = [k for k in numbers if k in server.merged.rows]
+                self.maker.add((yield from self.ask_present(TOTALS, 0, numbers)))
         self._bytes_up = (course.spent() - before).up
         server.train_in(self.maker.make())
 
@@ -335,11 +332,10 @@ class SpaceExchange(Exchange):
     def kept(self) -> dict[str, Tensor]:
         if self.server.space.is_raw:
             return {}
-        sent = np.frombuffer(SpaceBroadcast(self.server.space).to_bytes(), np.uint8)
-        return {"sent": torch.from_numpy(sent.copy())}
+        return {"sent": wire.as_bytes(SpaceBroadcast(self.server.space).to_bytes())}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
         if "sent" in tensors:
-            data = tensors["sent"].numpy().tobytes()
+            data = wire.of_bytes(tensors["sent"])
             sent = SpaceBroadcast.from_bytes(data, self.server.schema)
             self.server.space = sent.space

@@ -72,13 +72,8 @@ class LinearDiscriminant(ClosedForm):
         return {**super().described(), **more}
 
     def left_out(self, components: Components) -> LeftOut:
-        values = [form.chosen for form in self.candidates()]
-        parts, known = components.merged("class"), self.known
-        if known is not None and known.prior:
-            score = known.prior_left_out(parts, values, self.priors)
-        else:
-            score = DiscriminantLeftOut(parts, values, self.priors)
-        return score if known is None else known.with_ensemble(score)
+        score = discriminant_left_out(self, components.merged("class"), self.priors)
+        return score if self.known is None else self.known.with_ensemble(score)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         _, root, report = self._covariance(seen)
@@ -87,7 +82,8 @@ class LinearDiscriminant(ClosedForm):
             seen, moved = known.moved_seen(seen)
             report = {**report, **moved}
         directions = torch.cholesky_solve(seen.offsets.T, root).T
-        scores = discriminant(seen, directions, seen.log_priors(self.priors))
+        logs = seen.log_priors(self.priors)
+        scores = discriminant(seen.offsets, seen.origin, directions, logs)
         head: Model = linear_head(*scores, seen)
         if known is not None and known.ensemble:
             head = known.ensemble_of(head)
@@ -121,16 +117,25 @@ class LinearDiscriminant(ClosedForm):
 
 
 def discriminant(
-    seen: Seen, directions: Tensor, log_priors: Tensor
+    offsets: Tensor, origin: Tensor, directions: Tensor, log_priors: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Weights and biases of LDA's scores, given ``S^-1 d_c`` as `directions` [C', D].
 
     The scores use ``z = x - m`` and ``d_c = mu_c - m`` in place of x and mu_c. This
-    changes them by a term that is the same for all classes.
+    changes them by a term that is the same for all classes. `offsets` [C', D] are the
+    d_c, and `origin` [D] is m. In a mixture, components take the place of classes.
     """
-    at_origin = log_priors - (seen.offsets * directions).sum(dim=1) / 2
+    at_origin = log_priors - (offsets * directions).sum(dim=1) / 2
     weight = directions - directions.mean(dim=0)
-    return weight, at_origin - weight @ seen.origin
+    return weight, at_origin - weight @ origin
+
+
+def discriminant_left_out(form: ClosedForm, parts: Components, priors: str) -> LeftOut:
+    """The scores of left-out rows by each candidate of `form`, LDA or the mixture."""
+    values = [one.chosen for one in form.candidates()]
+    if form.known is not None and form.known.prior:
+        return form.known.prior_left_out(parts, values, priors)
+    return DiscriminantLeftOut(parts, values, priors)
 
 
 @register_closed_form("ncm")
@@ -143,8 +148,8 @@ class NearestMean(ClosedForm):
     from_sums = from_noise = takes_weights = True
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
-        scores = discriminant(seen, seen.offsets, seen.log_priors("none"))
-        return linear_head(*scores, seen), {}
+        offsets, logs = seen.offsets, seen.log_priors("none")
+        return linear_head(*discriminant(offsets, seen.origin, offsets, logs), seen), {}
 
     def left_out(self, components: Components) -> LeftOut:
         return DiscriminantLeftOut(components.merged("class"), None, "none")

@@ -195,10 +195,8 @@ class DiscriminantLeftOut:
         logs = counts.log()
         if self._priors == "none":
             # Classes are equal; within one, components count for their shares.
-            logs = torch.where(
-                counts > 0, logs - self.by_class(logs)[:, self.parts.labels], logs
-            )
-            return logs
+            shares = logs - self.by_class(logs)[:, self.parts.labels]
+            return torch.where(counts > 0, shares, logs)
         return logs - counts.sum(dim=1, keepdim=True).log()
 
     def by_class(self, scores: Tensor) -> Tensor:

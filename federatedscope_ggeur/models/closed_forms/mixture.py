@@ -21,7 +21,8 @@ from .base import (
     standardize_key,
 )
 from .components import Components
-from .left_out import DiscriminantLeftOut, LeftOut, sum_by_class
+from .lda import discriminant, discriminant_left_out
+from .left_out import LeftOut, sum_by_class
 from .shrinkage import common_covariance
 
 
@@ -86,11 +87,7 @@ class MixtureDiscriminant(ClosedForm):
         return MixtureHead(in_features, num_classes)
 
     def left_out(self, components: Components) -> LeftOut:
-        values = [form.chosen for form in self.candidates()]
-        parts = components.merged(self.grain)
-        if self.known is not None and self.known.prior:
-            return self.known.prior_left_out(parts, values, self.priors)
-        return DiscriminantLeftOut(parts, values, self.priors)
+        return discriminant_left_out(self, components.merged(self.grain), self.priors)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         parts = seen.components.merged(self.grain)
@@ -104,9 +101,8 @@ class MixtureDiscriminant(ClosedForm):
         logs = log_shares(weights, labels, parts.num_classes, self.priors)
         offsets = means - parts.origin
         directions = torch.cholesky_solve(offsets.T, root).T
-        at_origin = logs - (offsets * directions).sum(dim=1) / 2
-        weight = directions - directions.mean(dim=0)
-        model = _head(weight, at_origin - weight @ parts.origin, labels, parts)
+        scores = discriminant(offsets, parts.origin, directions, logs)
+        model = _head(*scores, labels, parts)
         return model, {
             **report,
             "components": self.components,

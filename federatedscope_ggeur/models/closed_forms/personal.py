@@ -7,7 +7,7 @@ common covariance, its shrinkage and the priors are those of the head of all cli
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -75,12 +75,7 @@ class PersonalLeftOut:
     to the own class is ``a' A^-1 a + b (a' A^-1 z)^2 / (1 - b q)``.
     """
 
-    def __init__(
-        self,
-        of_all: DiscriminantLeftOut,
-        shrinkage: float,
-        own: OwnMeans,
-    ):
+    def __init__(self, of_all: DiscriminantLeftOut, shrinkage: float, own: OwnMeans):
         self._of_all, self._parts = of_all, of_all.parts
         self._shrinkage = shrinkage
         means = (own.means - self._parts.origin) @ of_all.basis
@@ -166,10 +161,9 @@ class PersonalHeads:
         labels = torch.tensor(seen.classes)
         drawn = self._in(own).drawn_to(seen.means, labels, kappa)
         offsets = drawn - seen.origin
-        personal = replace(seen, means=drawn, offsets=offsets)
         logs = seen.log_priors(self._form.priors)
         directions = torch.cholesky_solve(offsets.T, root).T
-        weight, bias = discriminant(personal, directions, logs)
+        weight, bias = discriminant(offsets, seen.origin, directions, logs)
         if self.scale is not None:
             weight = weight / self.scale
         return linear_head(weight / temperature, bias / temperature, seen)

@@ -242,8 +242,13 @@ def scored(results: Results) -> list[RoundRecord]:
 
     The head in closed form counts as round 0.
     """
+    return [record for record in _states(results) if record.evaluated]
+
+
+def _states(results: Results) -> list[RoundRecord]:
+    """The head in closed form, if there is one, then all rounds."""
     heads = [results.closed_form] if results.closed_form is not None else []
-    return heads + [record for record in results.rounds if record.evaluated]
+    return heads + results.rounds
 
 
 def rounds_to(results: Results, target: float) -> int | None:
@@ -264,8 +269,7 @@ def bytes_so_far(results: Results) -> Iterator[tuple[RoundRecord, float]]:
     total = 0 if results.pooled is None else results.pooled.bytes_up
     if results.round0 is not None:
         total += results.round0.bytes_up + results.round0.bytes_down
-    heads = [results.closed_form] if results.closed_form is not None else []
-    for record in [*heads, *results.rounds]:
+    for record in _states(results):
         total += record.bytes_up + record.bytes_down
         if record.evaluated:
             yield record, total / clients

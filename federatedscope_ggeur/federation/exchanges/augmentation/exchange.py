@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.client import Client, chosen_rows
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.sampling import log_largest_share, windows
@@ -60,27 +60,6 @@ from .messages import (
 #: Covariances arrive rounded to float32. The noise is at most 1e-7 of the largest
 #: eigenvalue.
 TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
-
-
-def global_geometry(statistics: Statistics, space: Space, pooled: bool) -> Geometry:
-    """Compute the shape of every class from merged statistics.
-
-    Shapes are in `space`. With `pooled` all classes have one shape, also classes
-    without statistics.
-
-    Raises
-    ------
-    StatisticsError
-        The statistics have no scatter, or not one for each class where it is needed.
-    """
-    held = space.statistics(statistics.to("pooled" if pooled else "class"))
-    if pooled:
-        if not held.classes:
-            return Geometry({}, pooled=True)
-        one = GeometricShape.pooled(held, TRAVEL_PRECISION)
-        return Geometry(dict.fromkeys(range(held.num_classes), one), pooled=True)
-    shape = GeometricShape.from_statistics
-    return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
 
 
 logger = get_logger(__name__)
@@ -292,11 +271,20 @@ class AugmentationExchange(Exchange):
         self.book.take(statistics)
 
     def make_geometry(self) -> Geometry:
-        """Make the global shapes, in the space of training."""
-        server = self.server
-        return global_geometry(
-            server.merged.statistics, server.space, server.task.pooled_geometry
-        )
+        """Make the shapes of classes from merged statistics, in the space of training.
+
+        If shapes are pooled, all classes have one, also classes without statistics.
+        """
+        server, pooled = self.server, self.server.task.pooled_geometry
+        statistics = server.merged.statistics.to("pooled" if pooled else "class")
+        held = server.space.statistics(statistics)
+        if pooled:
+            if not held.classes:
+                return Geometry({}, pooled=True)
+            one = GeometricShape.pooled(held, TRAVEL_PRECISION)
+            return Geometry(dict.fromkeys(range(held.num_classes), one), pooled=True)
+        shape = GeometricShape.from_statistics
+        return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
 
     def prototypes(self, client: int) -> Prototypes | None:
         """The class means of all sources but the client's own, in the space.
@@ -315,11 +303,8 @@ class AugmentationExchange(Exchange):
         if self._steps:
             self.geometry = self.make_geometry().to_bytes()
         sent = yield from self._prepare(members.here(server.participants))
-        log_largest_share(
-            server.aggregation_weights,
-            server.settings.ignore_weight,
-            server.settings.max_share,
-        )
+        weights, settings = server.aggregation_weights, server.settings
+        log_largest_share(weights, settings.ignore_weight, settings.max_share)
         # a client may be back, but too late for its window
         message = self.start(members.unprepared)
         down = 0
@@ -377,8 +362,7 @@ class AugmentationExchange(Exchange):
     def kept(self) -> dict[str, Tensor]:
         kept = {f"prototypes.{name}": t for name, t in self.book.tensors().items()}
         for name in ("geometry", "init_broadcast"):
-            data = np.frombuffer(getattr(self, name), np.uint8)
-            kept[name] = torch.from_numpy(data.copy())
+            kept[name] = wire.as_bytes(getattr(self, name))
         weights = self.server.aggregation_weights
         # Two tensors, not one for each of very many clients.
         kept["weights.clients"] = torch.tensor([*weights], dtype=torch.int64)
@@ -400,7 +384,7 @@ class AugmentationExchange(Exchange):
             elif what == "init_upload":
                 uploads.setdefault(int(number), {})[name] = tensor
             elif what != "weights":
-                setattr(self, what, tensor.numpy().tobytes())
+                setattr(self, what, wire.of_bytes(tensor))
         self.book.load(held)
         values = tensors["weights.values"].tolist()
         for k, weight in zip(tensors["weights.clients"].tolist(), values):

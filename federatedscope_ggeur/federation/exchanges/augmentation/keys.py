@@ -179,7 +179,6 @@ class AugmentationKeys(Section):
         "Train on rows of classes in which the client has fewer rows than "
         "privacy.min_samples. The update of a head reveals a class's only row. False "
         "leaves these rows out.",
-        one_of(True, False),
         name="privacy.train_withheld",
     )
 
@@ -216,11 +215,9 @@ def _sizes(run: Demands) -> Sizes:
     if rule == "auto":
         rule = "document" if _given(own, _SIZES["document"]) else "paper"
     if rule == "document":
-        return PerAnchorSizes(
-            _or(own.num_generated_per_sample, PER_ANCHOR),
-            _or(own.num_generated_per_prototype, PER_ANCHOR),
-            target,
-        )
+        per_sample = _or(own.num_generated_per_sample, PER_ANCHOR)
+        per_prototype = _or(own.num_generated_per_prototype, PER_ANCHOR)
+        return PerAnchorSizes(per_sample, per_prototype, target)
     single_domain = run.steps == (1,)
     papers = single_domain and rule == "paper"
     step1 = _or(own.step1_size, SINGLE_DOMAIN_SIZE if papers else MULTI_DOMAIN_SIZE)

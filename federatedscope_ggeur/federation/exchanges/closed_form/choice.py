@@ -499,9 +499,7 @@ def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
 
 
 def best_finalist(
-    candidates: Sequence[ClosedForm],
-    choice: Choice,
-    takes: Callable[[ClosedForm], Any],
+    candidates: Sequence[ClosedForm], choice: Choice, takes: Callable[[ClosedForm], Any]
 ) -> ClosedForm | None:
     """The best of the accepted finalists, by `rank`; None if `takes` accepts none."""
     places = [place for place in choice.finalists if takes(candidates[place])]

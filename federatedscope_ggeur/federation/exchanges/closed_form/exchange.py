@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import MessageError, setting
+from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire import schema
@@ -256,21 +256,19 @@ class ClosedFormClient(ClientSide):
     ) -> None:
         """Require that the candidate exists, and that no other was asked for before."""
         if self._queries.setdefault(type(query), query) != query:
-            raise _refused(
-                "kind",
+            raise self.refused(
                 f"this client reported {what} before, for another candidate; it "
-                "answers only once",
+                "answers only once"
             )
         form = self.form if self._asked is None else self.form_for(self._asked)
         if candidate >= len(form.candidates()):
-            raise _refused("candidates", f"there is no candidate {candidate}")
+            raise self.refused(f"there is no candidate {candidate}", "candidates")
 
     def _note(self, message: LeaveOneOut) -> None:
         if self._asked is not None and not self._asked.equals(message):
-            raise _refused(
-                "kind",
+            raise self.refused(
                 "hits on left-out rows were asked for before, with other "
-                "components; a client answers only once",
+                "components; a client answers only once"
             )
         self._asked = self.client.merged = message
 
@@ -278,10 +276,8 @@ class ClosedFormClient(ClientSide):
         """The rows in the statistics, and the validation rows of the same classes."""
         client, names = self.client, message.components.domain_names
         if client.domain not in names:
-            raise _refused(
-                "domains",
-                f"the client's domain {client.domain!r} is missing in {names}",
-            )
+            problem = f"the client's domain {client.domain!r} is missing in {names}"
+            raise self.refused(problem, "domains")
         where = client.number, names.index(client.domain)
         is_sent = client.told
 
@@ -367,10 +363,6 @@ def sum_losses(
         known, weight, losses = 0, 0.0, torch.zeros_like(losses)
     is_weighted = any(part.weights is not None for part in parts)
     return known, in_units(losses), weight if is_weighted else None
-
-
-def _refused(field: str, problem: str) -> MessageError:
-    return MessageError(problem, field=field, sender="the server")
 
 
 def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts):
@@ -618,10 +610,8 @@ class ClosedFormExchange(Exchange):
             return choose_untuned(form, share, keeps_best)
         if share > LARGER_PART or not self._demands.leaves_one_out:
             return Choice(form, {"confounded_share": share}, form, (0,), 0)
-        self._sent = LeaveOneOut(self._left_out_of(components)).to_bytes()
-        counts = yield from self.course.ask(
-            LEAVE_ONE_OUT, 0, dict.fromkeys(self._asked(), (self._sent,))
-        )
+        self._sent = self._left_out_of(components)
+        counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
         uploaded, classes = self.server.merged.rows, components.num_classes
         self._withheld = cost_of_withheld(counts, uploaded, classes)
         takes_clients = False
@@ -679,11 +669,8 @@ class ClosedFormExchange(Exchange):
         query = LossQuery(choice.finalists, by).to_bytes()
         self.asked_losses = len(by)
         # Clients that have counted hits have the components.
-        parts = b""
-        if not self._sent:
-            parts = LeaveOneOut(self._left_out_of(components)).to_bytes()
-        asked = dict.fromkeys(self._asked(), (parts, query))
-        return (yield from self.course.ask(LOG_LOSSES, 0, asked))
+        parts = b"" if self._sent else self._left_out_of(components)
+        return (yield from self._ask(LOG_LOSSES, parts, query))
 
     def _confidences(
         self, candidate: int | None, temperature: float
@@ -691,9 +678,7 @@ class ClosedFormExchange(Exchange):
         """Ask clients how sure a candidate is of their left-out rows; returns bins."""
         assert candidate is not None, "left-out rows have scored the candidates"
         query = ConfidenceQuery(candidate, temperature).to_bytes()
-        counted = yield from self.course.ask(
-            CONFIDENCES, 0, dict.fromkeys(self._asked(), (query,))
-        )
+        counted = yield from self._ask(CONFIDENCES, query)
         counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
         return sum((one.counts for one in counted), counts).tolist()
 
@@ -711,14 +696,16 @@ class ClosedFormExchange(Exchange):
             return "no rows can be left out of a head of this form"
         return ""
 
-    def _left_out_of(self, components: Components) -> Components:
-        """The part of the components that the form needs for leaving rows out."""
-        components = components.merged(self._form.grain)
-        bare = self._form.NEEDS == "means"
-        return replace(components, scatter=None) if bare else components
+    def _left_out_of(self, components: Components) -> bytes:
+        """The message with what the form needs of the components to leave rows out."""
+        needed = components.merged(self._form.grain)
+        if self._form.NEEDS == "means":
+            needed = replace(needed, scatter=None)
+        return LeaveOneOut(needed).to_bytes()
 
-    def _asked(self) -> list[int]:
-        return self.course.membership.here(sorted(self.server.merged.rows))
+    def _ask(self, kind: RequestKind, *parts: bytes) -> Requests[list]:
+        """Ask all clients that have sent statistics; returns their answers."""
+        return self.ask_present(kind, 0, sorted(self.server.merged.rows), *parts)
 
 
 def _cool(

@@ -37,7 +37,6 @@ class ClosedFormKeys(Section):
         False,
         "Clients send, as 64 counts, how confident the one-shot head is on their "
         "rows, each left out of the head. `predict --flag-below` needs these counts.",
-        one_of(True, False),
         shared=True,
     )
     keep: str = key(

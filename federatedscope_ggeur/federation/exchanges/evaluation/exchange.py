@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.schema import Declared
@@ -87,10 +86,9 @@ class EvaluationClient(ClientSide):
         if not self.client.settings.demands.trains:
             before = self._scored or broadcast
             if broadcast.round_number or not before.params.equal(broadcast.params):
-                problem = (
+                raise self.refused(
                     "a second head to score, but a run without training has only one"
                 )
-                raise MessageError(problem, field="kind", sender="the server")
             self._scored = broadcast
         return self.score(broadcast, self.rows)
 
@@ -99,22 +97,17 @@ class EvaluationClient(ClientSide):
         if self._absent is None:
             self._absent = broadcast.absent
         if broadcast.absent not in ((), self._absent):
-            problem = "rows of other classes were told apart before"
-            raise MessageError(problem, field="absent", sender="the server")
-        client, params = self.client, self.eval_params(broadcast)
-        head = client.memory.frozen(client.scored_model, params)
-        scores = {
-            split: score_of(
-                head,
-                held.features,
-                held.labels,
-                client.settings.training.device,
-                _advice(client.settings),
-                broadcast.temperature if split == "test" else None,
-                broadcast.absent,
-            ).told(client.settings.min_samples)
-            for split, held in rows.items()
-        }
+            raise self.refused("rows of other classes were told apart before", "absent")
+        client, settings = self.client, self.client.settings
+        device, advice = settings.training.device, _advice(settings)
+        head = client.memory.frozen(client.scored_model, self.eval_params(broadcast))
+        scores = {}
+        for split, held in rows.items():
+            by = broadcast.temperature if split == "test" else None
+            score = score_of(
+                head, held.features, held.labels, device, advice, by, broadcast.absent
+            )
+            scores[split] = score.told(settings.min_samples)
         return ScoreReport(client.number, broadcast.round_number, scores)
 
     def validation_losses(self, broadcast: Broadcast, query: LossQuery) -> LogLosses:
@@ -130,11 +123,10 @@ class EvaluationClient(ClientSide):
         """
         before = self._validated or (broadcast, query)
         if not before[0].params.equal(broadcast.params) or before[1] != query:
-            problem = (
+            raise self.refused(
                 "log-losses on validation rows were asked for before, for another "
                 "head; a client answers only once"
             )
-            raise MessageError(problem, field="kind", sender="the server")
         self._validated = before
         client, rows = self.client, self.rows.get("val")
         if rows is None or len(rows) < client.settings.min_samples:
@@ -300,12 +292,8 @@ class EvaluationExchange(Exchange):
                 unseen = self.by_domain(reports, "test", server.unseen)
         for split, domains in course.rows.items():
             for name, rows in domains.items():
-                score = self.score_rows(
-                    rows.features,
-                    rows.labels,
-                    number == 0,
-                    self._temperature(number) if split == "test" else None,
-                )
+                by = self._temperature(number) if split == "test" else None
+                score = self.score_rows(rows, number == 0, by)
                 self.scores.setdefault(split, {})[name] = score
         tests = self.scores.get("test", {})
         accuracy = _accuracy(tests)
@@ -357,9 +345,7 @@ class EvaluationExchange(Exchange):
             loss=least,
             loss_before=means[_TEMPERATURES.index(1.0)],
             probabilities=scored["probabilities"],
-            seconds=spent.seconds,
-            bytes_up=spent.up,
-            bytes_down=spent.down,
+            **spent.recorded(),
         )
 
     def _losses_on_validation(self, number: int) -> Requests[tuple[Tensor, int]]:
@@ -372,32 +358,25 @@ class EvaluationExchange(Exchange):
             return torch.stack(losses).sum(dim=0), sum(map(len, rows))
         head_bytes = head_broadcast(server, number).to_bytes()
         parts = head_bytes, LossQuery((0,), (_TEMPERATURES,)).to_bytes()
-        held = [k for k, report in self.reports.items() if "val" in report.scores]
-        asked = self.course.membership.here(sorted(held))
-        answers = yield from self.course.ask(
-            VALIDATION_LOSSES, number, dict.fromkeys(asked, parts)
-        )
+        held = sorted(k for k, one in self.reports.items() if "val" in one.scores)
+        answers = yield from self.ask_present(VALIDATION_LOSSES, number, held, *parts)
         nothing = torch.zeros(len(_TEMPERATURES), dtype=torch.int64)
         total: Tensor = sum((answer.losses[0] for answer in answers), nothing)
         return total / LOSS_UNITS, sum(answer.rows for answer in answers)
 
     def score_rows(
         self,
-        features: Tensor,
-        labels: Tensor,
+        rows: Embeddings,
         closed_form: bool = False,
         temperature: float | None = None,
     ) -> Score:
-        """Score the head of `Server.head_params` on rows that the server holds.
-
-        Features are [n, D] and labels [n]. See `evaluate`.
-        """
+        """Score the head of `Server.head_params` on the rows; see `evaluate`."""
         server = self.server
         return evaluate(
             server.scored_model,
             server.head_params(closed_form),
-            features,
-            labels,
+            rows.features,
+            rows.labels,
             server.settings.training.device,
             _advice(server.settings),
             temperature,
@@ -441,13 +420,10 @@ class EvaluationExchange(Exchange):
         )
         scores = {k: r.scores.get(split, Score()) for k, r in self.reports.items()}
         training = self.course.find(TrainingExchange)
-        training.divergence.look(
-            number,
-            totals.get(split, Score()).mean_loss,
-            self.server.trained(self.server.params),
-            training.largest_weights,
-            {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None},
-        )
+        losses = {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None}
+        loss = totals.get(split, Score()).mean_loss
+        params = self.server.trained(self.server.params)
+        training.divergence.look(number, loss, params, training.largest_weights, losses)
 
     def _worst_client(self) -> WorstClient | None:
         """The client, unseen or not, with the lowest accuracy on its test rows."""

@@ -71,7 +71,6 @@ class StatisticsKeys(Section):
         False,
         "Round class means to float32 before they are sent. The difference of two "
         "means then reveals less of a row that only one of them has.",
-        one_of(True, False),
         name="privacy.float32_means",
     )
 

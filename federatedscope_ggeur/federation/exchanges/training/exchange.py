@@ -158,15 +158,11 @@ class TrainingClient(ClientSide):
         if pull is not None:
             hooks = pull.added(hooks, client.model, client.space)
         with client.model.of_client(context.counts):
+            start = broadcast.params if hooks.start is None else hooks.start
+            features, labels = rows.features, rows.labels
+            settings, seed = client.training(number), self.seed(number)
             result = fit(
-                client.model,
-                broadcast.params if hooks.start is None else hooks.start,
-                rows.features,
-                rows.labels,
-                client.training(number),
-                self.seed(number),
-                hooks,
-                rows.order,
+                client.model, start, features, labels, settings, seed, hooks, rows.order
             )
         return self.update(number, rows, result, hooks.finish)
 

@@ -370,10 +370,8 @@ def training_sets(clients: Sequence[Client], round_number: int) -> list[Training
     """
     sets = [_held(client) for client in clients]
     drawn = [k for k, one in enumerate(sets) if one is None]
-    kept: list[int] = []
-    others: list[int] = []
-    for k in drawn:
-        (kept if _reserves(clients[k]) else others).append(k)
+    kept = [k for k in drawn if _reserves(clients[k])]
+    others = sorted(set(drawn) - set(kept))
     of_kept, of_others = ([clients[k] for k in places] for places in (kept, others))
     for k, made in zip(kept, _drawn(of_kept, round_number, keep=True)):
         clients[k].kept_set = sets[k] = made

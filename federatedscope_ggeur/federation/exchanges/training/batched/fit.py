@@ -37,7 +37,7 @@ from federatedscope_ggeur.rng import torch_generator
 
 from ..fit import FitResult
 from .heads import BatchedHead, BatchedLinear, Orders, batched_head
-from .kernels import BatchedSGD, BatchedTorch, is_plain_sgd
+from .optimizers import BatchedSGD, BatchedTorch, is_plain_sgd
 
 
 @cache
@@ -106,13 +106,10 @@ class Steps:
                 length = 1 << (length.bit_length() - 1)
             for kept, given in zip(self._inputs, inputs):
                 kept[:length].copy_(given[done : done + length])
-            self._graph(length).replay()
+            if length not in self._graphs:
+                self._graphs[length] = self._captured(length)
+            self._graphs[length].replay()
             done += length
-
-    def _graph(self, length: int) -> torch.cuda.CUDAGraph:
-        if length not in self._graphs:
-            self._graphs[length] = self._captured(length)
-        return self._graphs[length]
 
     def _captured(self, length: int) -> torch.cuda.CUDAGraph:
         slices = [[kept[i] for kept in self._inputs] for i in range(length)]
@@ -234,7 +231,8 @@ def fit_group(
         exact = not (can_be_fixed and settings.device.type == "cuda")
     with torch.no_grad():
         sets = [member.rows for member in members]
-        places = _places(sets)
+        # Where each set begins among the joined ones.
+        places = [0, *accumulate(one.labels.shape[0] for one in sets[:-1])]
         stepper = _stepper(model, head, members, hooks, reuse=not exact)
         stepper.load(start, members, hooks)
         orders = Orders(sets, places, settings, [member.seed for member in members])
@@ -484,11 +482,6 @@ def _shares(sizes: Tensor, batch: int) -> Tensor:
     """One over the batch's size for rows that count, else 0: [..., B]."""
     counts = torch.arange(batch) < sizes[..., None]
     return counts.float() / sizes.clamp(min=1)[..., None].float()
-
-
-def _places(sets: Sequence[TrainingSet]) -> list[int]:
-    """Where each set begins among the joined ones."""
-    return list(accumulate((one.labels.shape[0] for one in sets[:-1]), initial=0))
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
