@@ -434,7 +434,7 @@ def _weighted(
     head = demands.form
     if head is not None and not head.takes_weights:
         wrong.insert(0, f"{setting('closed_form')} {head.name}")
-    wrong += [f"the step {one.name}" for one in form.steps if not one.TAKES_WEIGHTS]
+    wrong += [step.asked_by for step in form.steps if not step.TAKES_WEIGHTS]
     if prepared is not None:
         wrong.append("what is made of the names of classes")
     if wrong:

@@ -48,6 +48,11 @@ class Step(ABC):
     TAKES_WEIGHTS: ClassVar[bool] = True
     name: ClassVar[str]
 
+    @property
+    def asked_by(self) -> str:
+        """What asks for the step, for messages."""
+        return f"the step {self.name}"
+
     @classmethod
     @abstractmethod
     def of(cls, run: Demands) -> Step | None:

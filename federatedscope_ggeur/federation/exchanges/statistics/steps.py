@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.steps import Packing, Step, register_step
@@ -109,6 +110,10 @@ class Compress(Packing):
             return None
         rank, energy = own.compressed_rank, own.compressed_energy
         return cls(Compression(rank, energy, own.compressed_dtype))
+
+    @property
+    def asked_by(self) -> str:
+        return f"{setting('statistics')} compressed"
 
     def leave(self, statistics: Statistics) -> CompressedStatistics:
         return CompressedStatistics.of(statistics, self.how)

@@ -183,6 +183,15 @@ for result, member, own in zip(
 
 
 @pytest.mark.slow
+def test_the_package_needs_no_triton():
+    """It is there on Linux alone, and takes time to import."""
+    lines = ["import sys", "sys.modules['triton'] = None"]
+    lines += ["import federatedscope_ggeur.engines.embedded"]
+    done = python("-c", "; ".join(lines))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
 def test_fused_kernels_take_the_same_steps():
     """Triton's interpreter runs them on the CPU, in a process that chose it first."""
     pytest.importorskip("triton")
