@@ -63,6 +63,15 @@ def refuse_first_upload(method, name, place, value, problem):
     assert 1 not in federation.server.aggregation_weights
 
 
+def refuse_upload(federation, change, problem):
+    """What client 2 sends in round 1, with other values for class 3, is refused."""
+    updates = federation.train(1)
+    for name, value in change.items():
+        updates[1].upload[name][3] = value
+    with pytest.raises(MessageError, match=f"client 2 .*'upload': {problem}"):
+        federation.step(1, updates)
+
+
 TINY = TrainingSettings(
     OptimizerSettings(
         "SGD",
