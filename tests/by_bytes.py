@@ -123,7 +123,6 @@ class Federation:
         closed_form=None,
         own=(),
         statistics=None,
-        train_withheld=True,
         plugins=(),
         facts=None,
     ):
@@ -168,7 +167,7 @@ class Federation:
             ignore_weight=ignore_weight,
         ).with_own(
             StatisticsKeys(),
-            SetSettings(augmentation, prototypes, weight, train_withheld),
+            SetSettings(augmentation, prototypes, weight),
             RoundSettings(
                 sample_client_num=sample_client_num or len(data), batched="never"
             ),
