@@ -47,7 +47,7 @@ def read(folder):
     return json.loads((folder / STATUS_FILE).read_text())
 
 
-def test_a_monitor_asks_with_the_file_of_the_process(tmp_path, capsys):
+def test_a_monitor_asks_with_the_file_of_the_process(tmp_path, ggeur):
     file = tmp_path / "server.yaml"
     file.write_text("outdir: out\nexpname: run")
     ask = ["healthy", "--cfg", str(file), "expname", "other"]
@@ -58,8 +58,7 @@ def test_a_monitor_asks_with_the_file_of_the_process(tmp_path, capsys):
         stands.wait(2)
         assert main(ask) == 0
         assert main(ask[:3]) == 1
-    assert main(ask) == 1
-    assert capsys.readouterr().out.count("no process of this file") == 2
+    assert ggeur(*ask, status=1).out.count("no process of this file") == 2
     with pytest.raises(SystemExit, match="2"):
         main(["healthy"])
 
