@@ -83,7 +83,9 @@ class TestAClientHandler:
         with pytest.raises(MessageError, match=problem):
             handler.answer(kind, (b"x",) * parts)
 
-    @pytest.mark.parametrize(("settings", "kinds"), ANSWERED, ids=str)
+    @pytest.mark.parametrize(
+        ("settings", "kinds"), ANSWERED, ids=[str(row[0]) for row in ANSWERED]
+    )
     def test_answers_only_what_its_own_settings_ask_for(self, config, settings, kinds):
         demands = run_settings(config(*settings), 12, 16, 3).demands
         assert set(answered_kinds(demands)) == kinds
