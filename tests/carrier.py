@@ -34,9 +34,13 @@ def twice(reply, carrier):
     return (*reply, *reply)
 
 
-def of_another_round(reply, carrier):
+def _changed(reply, carrier, **changes):
     update = ClientUpdate.from_bytes(reply[0], carrier.server.schema, "a client")
-    return (replace(update, round_number=7).to_bytes(),)
+    return (replace(update, **changes).to_bytes(),)
+
+
+def of_another_round(reply, carrier):
+    return _changed(reply, carrier, round_number=7)
 
 
 class Carrier:

@@ -145,7 +145,7 @@ def test_classes_and_files_may_be_called_anything(simple, copied, tmp_path, pred
     save_file(tensors, copied / "head.safetensors", about)
     image = tmp_path / f"=a\n{FORGED}\x1b.jpg"
     shutil.copy(simple.parent / "tree" / "day" / "cross" / "000.jpg", image)
-    words, shown = ["--run", copied, image, "--top", len(names)], {}
+    words, shown = [copied, image, "--top", len(names)], {}
     for form in ("", "--csv", "--json"):
         shown[form] = predict(*words, *filter(None, [form])).out
         assert not hidden_in(shown[form])
