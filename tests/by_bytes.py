@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
+from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import (
     Client,
     MemoryBudget,
@@ -22,8 +23,6 @@ from federatedscope_ggeur.federation.course.coordinator import Coordinator, Plan
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
-    PREPARE,
-    AugmentationClient,
     AugmentationExchange,
 )
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
@@ -34,10 +33,6 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
 from federatedscope_ggeur.federation.exchanges.statistics import Threshold
-from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
-    STATISTICS,
-    StatisticsClient,
-)
 from federatedscope_ggeur.federation.exchanges.statistics.keys import StatisticsKeys
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
@@ -46,7 +41,6 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
     train_broadcast,
 )
-from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
 from federatedscope_ggeur.methods import FedAvg
@@ -129,7 +123,6 @@ class Federation:
         closed_form=None,
         own=(),
         statistics=None,
-        train_withheld=True,
         plugins=(),
         facts=None,
     ):
@@ -174,7 +167,7 @@ class Federation:
             ignore_weight=ignore_weight,
         ).with_own(
             StatisticsKeys(),
-            SetSettings(augmentation, prototypes, weight, train_withheld),
+            SetSettings(augmentation, prototypes, weight),
             RoundSettings(
                 sample_client_num=sample_client_num or len(data), batched="never"
             ),
@@ -193,11 +186,20 @@ class Federation:
 
     def lead(self, coordinator):
         """Have a coordinator ask the clients, each by a new handler."""
-        self.coordinator = coordinator
-        cache = DecodedParts()
-        self.handlers = {
-            k: ClientHandler(client, {}, cache) for k, client in self.clients.items()
-        }
+        self.coordinator, self._cache = coordinator, DecodedParts()
+        self.handlers = {k: self.new_handler(k) for k in self.clients}
+
+    def new_handler(self, k, rows=None):
+        """One of client `k`, which scores `rows` by split, by default test rows."""
+        client = self.clients[k]
+        test = Embeddings(*make_rows(15, seed=50 + k), client.domain)
+        return ClientHandler(client, rows or {"test": test}, self._cache)
+
+    def replies(self, request):
+        """What the clients answer, by client."""
+        asked = self.order(list(request.parts))
+        kind, parts = request.kind, request.parts
+        return {k: self.handlers[k].answer(kind, parts[k]) for k in asked}
 
     def side(self, k, kind):
         """Client `k`'s part of an exchange."""
@@ -219,34 +221,9 @@ class Federation:
         """What the other side gets."""
         return type(payload).from_bytes(payload.to_bytes(), self.schema, sender)
 
-    def collect_statistics(self, window=2):
-        for numbers in windows(self.server.participants, window):
-            self.add_statistics(
-                self.side(k, StatisticsClient).statistics() for k in self.order(numbers)
-            )
-
-    def prepare(self, k):
-        """Geometry and prototypes to client `k`; its answer."""
-        geometry = prototypes = None
-        if self.settings.demands.statistics:
-            geometry = self.send(self.augmentation.make_geometry())
-            prototypes = self.augmentation.prototypes(k)
-            prototypes = prototypes and self.send(prototypes)
-        side = self.side(k, AugmentationClient)
-        return self.send(side.prepare(geometry, prototypes), f"client {k}")
-
     def round0(self):
-        if self.settings.demands.statistics:
-            self.collect_statistics()
-        for k in self.order(list(self.clients)):
-            self.add_prepare_reply(self.prepare(k))
-        message = self.augmentation.start()
-        if message is not None:
-            for k in self.clients:
-                self.side(k, AugmentationClient).receive(self.send(message))
+        carry(self.coordinator.round0(), self.replies)
         return self
-
-    # what a coordinator does with answers: none is used before it is validated
 
     def validated(self, kind, answer, number=0, asked=None):
         """An answer as the server gets it; `asked` are the clients of the request."""
@@ -254,14 +231,6 @@ class Federation:
         request = Request(kind, number, dict.fromkeys(asked, ()))
         parts = (answer.to_bytes(),)
         return self.coordinator.asking.decode(request, answer.client, parts)
-
-    def add_statistics(self, uploads):
-        taken = [self.validated(STATISTICS, upload) for upload in uploads]
-        for upload in sorted(taken, key=lambda upload: upload.client):
-            self.server.merged.add(upload)
-
-    def add_prepare_reply(self, reply):
-        self.augmentation.add_reply(self.validated(PREPARE, reply))
 
     def broadcast(self, number):
         return train_broadcast(self.server, number)
@@ -284,13 +253,6 @@ class Federation:
         drawn = self.order(self.sample(number))
         return [self.send(self.fit(k, broadcast), f"client {k}") for k in drawn]
 
-    def score(self, k, broadcast, rows):
-        """What client `k` scores on `rows`, by split."""
-        return self.side(k, EvaluationClient).score(broadcast, rows)
-
-    def eval_params(self, k, broadcast):
-        return self.side(k, EvaluationClient).eval_params(broadcast)
-
     def run(self, rounds):
         """Round 0 and `rounds` rounds; the weights after each of them."""
         self.round0()
@@ -299,6 +261,17 @@ class Federation:
             self.step(number, self.train(number))
             weights.append(self.server.params)
         return torch.stack(weights)
+
+
+def carry(requests, replies_to):
+    """What a course returns; ``replies_to(request)`` are the replies to a request."""
+    replies = None
+    while True:
+        try:
+            request = requests.send(replies)
+        except StopIteration as stop:
+            return stop.value
+        replies = replies_to(request)
 
 
 def train_of(client, broadcast):

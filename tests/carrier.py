@@ -2,14 +2,9 @@
 
 from dataclasses import replace
 
-from by_bytes import Federation, held, make_client_data, make_rows
+from by_bytes import Federation, carry, held, make_client_data
 
-from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import Client, MemoryBudget
-from federatedscope_ggeur.federation.course.client_handler import (
-    ClientHandler,
-    DecodedParts,
-)
 from federatedscope_ggeur.federation.course.coordinator import Coordinator, Plan
 from federatedscope_ggeur.federation.exchanges import Absence
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
@@ -40,8 +35,7 @@ def twice(reply, carrier):
 
 
 def _changed(reply, carrier, **changes):
-    schema = carrier.coordinator.server.schema
-    update = ClientUpdate.from_bytes(reply[0], schema, "a client")
+    update = ClientUpdate.from_bytes(reply[0], carrier.server.schema, "a client")
     return (replace(update, **changes).to_bytes(),)
 
 
@@ -77,18 +71,15 @@ class Carrier:
             dismiss=lambda number, reason: self.dismissed.append((number, reason)),
         )
         self.membership = self.coordinator.membership
-        federation.coordinator = self.coordinator
-        self._cache = DecodedParts()
-        self.handlers = federation.handlers = {
-            k: self._handler(k) for k in federation.clients
-        }
+        federation.lead(self.coordinator)
+        self.handlers = federation.handlers
 
     def restart(self, k, rows=None):
         """Client `k` as a new process has it, with the first `rows` of its data."""
         old = self.federation.clients[k]
         own = held(k, old.domain, old.features[:rows], old.labels[:rows])
         self.federation.clients[k] = Client(own, old.settings, MemoryBudget(1e9))
-        self.handlers[k] = self._handler(k)
+        self.handlers[k] = self.federation.new_handler(k)
 
     @property
     def training(self):
@@ -106,22 +97,7 @@ class Carrier:
         return self.round0(), self.rounds(*range(1, rounds + 1))
 
     def carry(self, requests):
-        replies = None
-        while True:
-            try:
-                request = requests.send(replies)
-            except StopIteration as stop:
-                return stop.value
-            self.requests.append(request)
-            replies = {k: self._reply(request, k) for k in request.parts}
-            self.answers += [
-                (request.kind.name, request.round_number, k, reply)
-                for k, reply in replies.items()
-                if not isinstance(reply, Absence)
-            ]
-            hook = self.meanwhile.get((request.kind.name, request.round_number))
-            if hook is not None:
-                hook()
+        return carry(requests, self._replies)
 
     def asked(self, *kinds, start=0):
         """(kind, clients) of the requests since number `start`."""
@@ -139,15 +115,18 @@ class Carrier:
         replies = [reply for kind, _, _, reply in self.answers if kind in kinds]
         return sum(len(part) for reply in replies for part in reply)
 
-    def _reply(self, request, k):
-        reply = self.handlers[k].answer(request.kind, request.parts[k])
-        fault = self.faults.get((request.kind.name, request.round_number, k))
-        return reply if fault is None else fault(reply, self)
-
-    def _handler(self, k):
-        client = self.federation.clients[k]
-        test = Embeddings(*make_rows(15, seed=50 + k), client.domain)
-        return ClientHandler(client, {"test": test}, self._cache)
+    def _replies(self, request):
+        kind, number = request.kind.name, request.round_number
+        self.requests.append(request)
+        replies = self.federation.replies(request)
+        for k, reply in replies.items():
+            if fault := self.faults.get((kind, number, k)):
+                replies[k] = fault(reply, self)
+            if not isinstance(replies[k], Absence):
+                self.answers.append((kind, number, k, replies[k]))
+        if hook := self.meanwhile.get((kind, number)):
+            hook()
+        return replies
 
 
 def carrier(method=None, quorum=None, sizes=SIZES, window=2, plan=None, **options):

@@ -9,6 +9,10 @@ from by_numpy import World
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
+    PREPARE,
+    AugmentationClient,
+)
 from federatedscope_ggeur.models import ModelSettings, to_vector
 
 MOMENTUM = OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3})
@@ -52,11 +56,20 @@ def federate(method, rounds=3, sizes=(20, 30, 25), **options):
 def refuse_first_upload(method, name, place, value, problem):
     """What a client sends once, with another value at a place, is refused."""
     federation = Federation(make_client_data(), method)
-    reply = federation.prepare(1)
+    reply = federation.side(1, AugmentationClient).prepare(None, None)
     reply.init_upload[name][place] = value
     with pytest.raises(MessageError, match=f"client 1 .*'init_upload': .*{problem}"):
-        federation.add_prepare_reply(reply)
+        federation.augmentation.add_reply(federation.validated(PREPARE, reply))
     assert 1 not in federation.server.aggregation_weights
+
+
+def refuse_upload(federation, change, problem):
+    """What client 2 sends in round 1, with other values for class 3, is refused."""
+    updates = federation.train(1)
+    for name, value in change.items():
+        updates[1].upload[name][3] = value
+    with pytest.raises(MessageError, match=f"client 2 .*'upload': {problem}"):
+        federation.step(1, updates)
 
 
 TINY = TrainingSettings(

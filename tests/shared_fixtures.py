@@ -4,7 +4,7 @@ import importlib.util
 import os
 import signal
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import exchange_plugin
@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from federatedscope_ggeur import rng
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_tree
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
 from federatedscope_ggeur.reporting import plots, provenance
 
@@ -101,6 +102,25 @@ def found_by_home(checkout, monkeypatch) -> Path:
 
 
 @pytest.fixture
+def ggeur(capsys):
+    """``ggeur WORDS`` in this process, which ends with `status`: what it has printed,
+    on standard output (`out`) and beside it (`err`)."""
+
+    def call(*words, status=0):
+        capsys.readouterr()  # of what came before
+        assert main([*map(str, words)]) == status
+        return capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def predict(ggeur):
+    """``ggeur predict --run WORDS``."""
+    return partial(ggeur, "predict", "--run")
+
+
+@pytest.fixture
 def quickstart() -> Path:
     return EXAMPLES / "ggeur_quickstart.yaml"
 
@@ -142,6 +162,17 @@ def embeddings_folder(tmp_path) -> Path:
 
 
 @pytest.fixture
+def uneven(embeddings_folder) -> list[str]:
+    """Settings of a run on them whose clients hold uneven shares of each class."""
+    return [
+        "data.type", "embeddings@ggeur",
+        "data.root", str(embeddings_folder),
+        "data.splitter", "lds",
+        "data.splitter_args", "[{'alpha': 1.0}]",
+    ]  # fmt: skip
+
+
+@pytest.fixture
 def in_units(embeddings_folder):
     """The same embeddings, but their dimensions are in units five orders of magnitude
     apart."""
@@ -159,18 +190,15 @@ def _quickstart_settings() -> dict:
 
 
 @pytest.fixture
-def config(embeddings_folder):
+def config(uneven):
     """A run of three rounds over three small domains, with settings added to it."""
 
     def load(*overrides):
         base = [
-            "data.type", "embeddings@ggeur",
-            "data.root", str(embeddings_folder),
+            *uneven,
             "federate.client_num", "3",
             "ggeur.step1_size", "20",
             "ggeur.step2_size", "10",
-            "data.splitter", "lds",
-            "data.splitter_args", "[{'alpha': 1.0}]",
             "federate.total_round_num", "3",
             "ggeur.space", "raw",
             "train.optimizer.lr", "0.01",

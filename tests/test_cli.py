@@ -39,18 +39,16 @@ def test_a_mistyped_command_line_is_a_named_error(capsys, arguments, message):
     assert not shown.out
 
 
-def test_an_interruption_anywhere_has_no_traceback(monkeypatch, capsys):
+def test_an_interruption_anywhere_has_no_traceback(monkeypatch, ggeur):
     def interrupted():
         raise KeyboardInterrupt
 
     monkeypatch.setattr(configs, "example_configs", interrupted)
-    assert main(["configs"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    assert ggeur("configs", status=130).err == "interrupted\n"
 
 
-def test_help_and_no_arguments(capsys):
-    assert main([]) == 2
-    shown = capsys.readouterr().out
+def test_help_and_no_arguments(ggeur):
+    shown = ggeur(status=2).out
     for name, command in COMMANDS.items():
         assert f"  {name} {command.takes}" in shown
         assert command.does in shown

@@ -77,17 +77,14 @@ IN_USE = in_use()
 
 
 @pytest.fixture
-def try_one(quickstart, embeddings_folder, tmp_path, monkeypatch, capsys):
+def try_one(quickstart, uneven, tmp_path, monkeypatch, capsys):
     """Run the command line with one setting; its status and what it said of errors."""
     monkeypatch.chdir(tmp_path)
     write_pixels(tmp_path / "pixels")
     write_images(tmp_path / "images", ("art", "photo", "sketch"), 6, size=(9, 9))
     base = [
         "--cfg", str(quickstart),
-        "data.type", "embeddings@ggeur",
-        "data.root", str(embeddings_folder),
-        "data.splitter", "lds",
-        "data.splitter_args", "[{'alpha': 1.0}]",
+        *uneven,
         "federate.client_num", "3",
         "federate.total_round_num", "1",
         "ggeur.step1_size", "8",

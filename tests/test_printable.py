@@ -216,11 +216,9 @@ def test_every_error_is_one_of_ours_and_of_a_value(error):
 
 def test_a_refused_message_names_its_sender_and_field():
     error = MessageError("holds NaN", field="params", sender="client 3")
-    assert (error.problem, error.field, error.sender) == (
-        "holds NaN",
-        "params",
-        "client 3",
-    )
+    assert error.problem == "holds NaN"
+    assert error.field == "params"
+    assert error.sender == "client 3"
     assert str(error) == "message from client 3 refused: field 'params': holds NaN"
     assert "unknown sender" in str(MessageError("cut off", field="header"))
 

@@ -16,7 +16,6 @@ from federatedscope_ggeur.cfg_ggeur.plugins import (
     load_plugins_of,
     told_of,
 )
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
@@ -265,9 +264,8 @@ class TestAnErrorInAPlugin:
         return ["--cfg", str(cfg), *self.WORDS, "outdir", folder, "expname", "one"]
 
     @pytest.mark.slow
-    def test_on_the_command_line(self, cfg, capsys):
-        assert main(self.words(cfg)) == 1
-        shown = capsys.readouterr().err
+    def test_on_the_command_line(self, cfg, ggeur):
+        shown = ggeur(*self.words(cfg), status=1).err
         error = shown[shown.index("error: ") :].splitlines()
         number = 1 + self.BROKEN.splitlines().index(
             "            gradient.add_(params[:3], alpha=self.strength)"

@@ -5,8 +5,7 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.exchanges.base import answered_kinds
-from federatedscope_ggeur.federation.exchanges.space import TOTALS, SpaceClient
+from federatedscope_ggeur.federation.exchanges.space import SpaceClient
 from federatedscope_ggeur.federation.exchanges.statistics import Compress, exchange
 from federatedscope_ggeur.geometry import Compression
 
@@ -81,32 +80,3 @@ def test_the_totals_are_rounded_as_well(config):
     going = Run(config(*settings, "ggeur.privacy.float32_means", True))
     mean = going.engine.side(1, SpaceClient).totals().totals.mean
     assert torch.equal(mean, mean.float().double())
-
-
-# What `ggeur.space` asks of clients.
-
-
-STANDARD = ["ggeur.space", "standard"]
-PLAIN, LOCAL = ["ggeur.steps", []], ["ggeur.base_method", "local"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "statistics", "totals"),
-    [
-        (["ggeur.space", "raw", *PLAIN], False, False),
-        (["ggeur.space", "raw"], True, False),
-        ([*STANDARD, *PLAIN], False, True),
-        (STANDARD, True, True),
-        # Without training there is no space, and by itself each client has its own.
-        ([*STANDARD, *LDA], True, False),
-        ([*STANDARD, *LDA, *START], True, True),
-        ([*STANDARD, *PLAIN, *LOCAL], False, False),
-        ([*STANDARD, *LOCAL], True, True),
-    ],
-    ids=str,
-)
-def test_what_clients_answer(config, settings, statistics, totals):
-    chosen = run_settings(config(*settings), 12, 16, 3)
-    answered = answered_kinds(chosen.demands)
-    assert (exchange.STATISTICS in answered) == statistics
-    assert (TOTALS in answered) == totals

@@ -34,23 +34,20 @@ def read_results(folder=RUN):
 
 
 @pytest.fixture
-def short(embeddings_folder, tmp_path, monkeypatch):
+def short(uneven, tmp_path, monkeypatch):
     """Arguments of a short run whose output goes below the test's folder."""
     monkeypatch.chdir(tmp_path)
     return [
         "--cfg", "ggeur_quickstart.yaml",
-        "data.type", "embeddings@ggeur",
-        "data.root", str(embeddings_folder),
+        *uneven,
         "federate.client_num", "3",
         "federate.total_round_num", "3",
-        "data.splitter", "lds",
-        "data.splitter_args", "[{'alpha': 1.0}]",
     ]  # fmt: skip
 
 
 @pytest.mark.slow
-def test_a_run_leaves_files_that_a_person_and_a_program_can_read(short, capsys):
-    assert main(short) == 0
+def test_a_run_leaves_files_that_a_person_and_a_program_can_read(short, ggeur):
+    shown = ggeur(*short)
     assert {file.name for file in RUN.iterdir()} == FILES
     results = read_results()
     assert (results.status, len(results.rounds)) == ("finished", 3)
@@ -59,14 +56,14 @@ def test_a_run_leaves_files_that_a_person_and_a_program_can_read(short, capsys):
         assert json.loads(file.metadata()["class_names"]) == results.class_names
         assert file.metadata()["encoder"] == results.encoder
         assert file.get_tensor("classifier.weight").shape == (12, 16)
-    log, shown = (RUN / "log.txt").read_text(), capsys.readouterr()
+    log = (RUN / "log.txt").read_text()
     assert {"round 0", "round 3"} <= set(re.findall(r"round \d", log))
     assert {"AVG", "STD", "art"} <= set(re.findall(r"\w+", shown.out))
     assert re.search(r"round 0: .* MB .* s\b", shown.err)
 
 
 @pytest.mark.slow
-def test_rounds_are_counted_only_if_they_come(short, capsys):
+def test_rounds_are_counted_only_if_they_come(short, ggeur):
     """With the threshold 1 every class is sent, and nothing is trained."""
     settings = {
         "data.splitter": "iid",
@@ -76,8 +73,7 @@ def test_rounds_are_counted_only_if_they_come(short, capsys):
         "ggeur.keep": "best",
         "ggeur.privacy.min_samples": 1,
     }
-    assert main([*short, *(str(one) for pair in settings.items() for one in pair)]) == 0
-    said = capsys.readouterr().err
+    said = ggeur(*short, *(str(one) for pair in settings.items() for one in pair)).err
     tried = re.findall(r"trying heads on left-out rows: row (\d+) of (\d+)", said)
     assert tried[-1] == ("227", "227")
     assert "nothing is trained" in said
@@ -90,16 +86,14 @@ def test_rounds_are_counted_only_if_they_come(short, capsys):
     [f"=art\n{FORGED}\r\x1b[2J\u202e", "caf\udce9 <b>"],
     ids=["controls", "not UTF-8"],
 )
-def test_a_domain_may_be_called_anything(short, embeddings_folder, capsys, name):
+def test_a_domain_may_be_called_anything(short, embeddings_folder, ggeur, name):
     """Nothing that is shown or logged has a line more for it, and results.json has the
     name as it is."""
-    assert main(short) == 0
-    harmless = capsys.readouterr()
+    harmless = ggeur(*short)
     log = (RUN / "log.txt").read_text()
     RUN.rename("harmless")
     (embeddings_folder / "art.npz").rename(embeddings_folder / f"{name}.npz")
-    assert main(short) == 0
-    shown = capsys.readouterr()
+    shown = ggeur(*short)
     ours = (RUN / "log.txt").read_text()
     for found, before in (
         (shown.out, harmless.out), (shown.err, harmless.err), (ours, log),
@@ -111,14 +105,13 @@ def test_a_domain_may_be_called_anything(short, embeddings_folder, capsys, name)
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
-def test_statistics_of_single_clients_are_the_owner_s_alone(short, capsys):
+def test_statistics_of_single_clients_are_the_owner_s_alone(short, ggeur):
     """Checkpoints are private; monitors and groups can read what is passed on."""
     umask = os.umask(0o022)
     try:
         place = str(Path("kept") / "run")
         state = ["ggeur.base_method", "scaffold"]
-        assert main([*short, *state]) == 0
-        assert "do not pass on private/" in capsys.readouterr().err
+        assert "do not pass on private/" in ggeur(*short, *state).err
         assert main([*short, *state, "federate.save_to", place]) == 0
     finally:
         os.umask(umask)
@@ -133,9 +126,8 @@ def test_statistics_of_single_clients_are_the_owner_s_alone(short, capsys):
     assert modes(*(path for path in RUN.iterdir() if path.is_file())) == {0o644}
 
 
-def test_a_run_that_cannot_start_leaves_nothing(short, capsys):
-    assert main([*short, "data.root", "nowhere"]) == 1
-    assert "nowhere" in capsys.readouterr().err
+def test_a_run_that_cannot_start_leaves_nothing(short, ggeur):
+    assert "nowhere" in ggeur(*short, "data.root", "nowhere", status=1).err
     assert not Path("exp").exists()
 
 
@@ -171,11 +163,11 @@ STOPS = {
         *(pytest.param(how, marks=pytest.mark.slow) for how in list(STOPS)[1:]),
     ],
 )
-def test_a_run_that_ends_early_leaves_the_rounds_it_has(short, break_off, capsys, how):
+def test_a_run_that_ends_early_leaves_the_rounds_it_has(short, break_off, ggeur, how):
     error, after, status, told = STOPS[how]
     break_off(error, after)
-    assert main(short) == (1 if status == "failed" else 130)
-    log, shown = (RUN / "log.txt").read_text(), capsys.readouterr()
+    shown = ggeur(*short, status=1 if status == "failed" else 130)
+    log = (RUN / "log.txt").read_text()
     assert f"{status} after {after} of 3" in log
     assert told in log
     assert "Traceback" not in log
@@ -205,17 +197,16 @@ def test_a_bug_keeps_its_traceback_and_the_rounds(short, break_off):
 
 @pytest.mark.slow
 def test_the_command_that_is_told_goes_on_to_the_same_end(
-    short, break_off, capsys, monkeypatch, tmp_path
+    short, break_off, ggeur, monkeypatch, tmp_path
 ):
     own = ["ggeur.base_method", "scaffold"]
     own += ["federate.save_to", str(tmp_path / "kept here" / "checkpoint")]
     assert main([*short, *own[:2], "expname", "whole"]) == 0
     with monkeypatch.context() as stopped:
         break_off(KeyboardInterrupt(), after=2, patch=stopped)
-        assert main([*short, *own]) == 130
-    told = re.search(r"to go on: cd .* && ggeur (.*)", capsys.readouterr().err)
-    assert main(shlex.split(told[1])) == 0
-    assert "goes on after round 2" in capsys.readouterr().err
+        said = ggeur(*short, *own, status=130).err
+    told = re.search(r"to go on: cd .* && ggeur (.*)", said)
+    assert "goes on after round 2" in ggeur(*shlex.split(told[1])).err
     (again,) = RUN.glob("sub_exp_*")
     whole, resumed = (
         numbers(read_results(folder)) for folder in (Path("exp/whole"), again)
@@ -225,21 +216,20 @@ def test_the_command_that_is_told_goes_on_to_the_same_end(
 
 
 @pytest.mark.slow
-def test_without_seconds_there_is_no_checkpoint(short, break_off, capsys):
+def test_without_seconds_there_is_no_checkpoint(short, break_off, ggeur):
     break_off(KeyboardInterrupt(), after=2)
-    assert main([*short, "ggeur.checkpoint_every", "-1"]) == 130
+    said = ggeur(*short, "ggeur.checkpoint_every", -1, status=130).err
     assert {file.name for file in RUN.iterdir()} == FILES - CHECKPOINT
-    assert "to go on" not in capsys.readouterr().err
+    assert "to go on" not in said
 
 
 @pytest.mark.slow
-def test_another_run_s_checkpoint_is_not_written_over(short, capsys, tmp_path):
+def test_another_run_s_checkpoint_is_not_written_over(short, ggeur, tmp_path):
     both = [*short, "federate.save_to", str(tmp_path / "kept")]
-    assert main(both) == 0
+    ggeur(*both)
     before = (tmp_path / "kept").read_bytes()
-    capsys.readouterr()
-    assert main([*both, "data.root", "nowhere"]) == 1  # said before data are read
-    said = capsys.readouterr().err
+    # It is said before data are read.
+    said = ggeur(*both, "data.root", "nowhere", status=1).err
     assert re.match(
         r"error: federate.save_to: '.*kept' is a checkpoint of another run", said
     )
@@ -268,7 +258,7 @@ def test_a_signal_does_not_break_off_the_writing(short, break_off, monkeypatch, 
 
 @pytest.mark.parametrize("error", [None, DataError("the cause")])
 def test_files_that_cannot_be_written_are_named(
-    short, break_off, monkeypatch, capsys, error
+    short, break_off, monkeypatch, ggeur, error
 ):
     def write(folder, results, head, own):
         (folder / "metrics.csv").mkdir()
@@ -277,33 +267,30 @@ def test_files_that_cannot_be_written_are_named(
     monkeypatch.setattr(console, "write_run", write)
     if error is not None:
         break_off(error, after=1)
-    assert main(short) == 1
+    shown = ggeur(*short, status=1).err
     assert "metrics.csv" in (RUN / "log.txt").read_text()
     assert (RUN / "head.safetensors").exists()
-    shown = capsys.readouterr().err
     assert "metrics.csv" in shown
     assert ("error: the cause" in shown) == (error is not None)
 
 
-def test_a_log_that_cannot_be_opened_is_named(short, monkeypatch, capsys):
+def test_a_log_that_cannot_be_opened_is_named(short, monkeypatch, ggeur):
     def blocked(outdir, expname):
         folder = new_run_folder(outdir, expname)
         (folder / "log.txt").mkdir()
         return folder
 
     monkeypatch.setattr(console, "new_run_folder", blocked)
-    assert main(short) == 1
-    assert re.search(r"error: cannot write .*log\.txt", capsys.readouterr().err)
+    assert re.search(r"error: cannot write .*log\.txt", ggeur(*short, status=1).err)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("terminal", "verbose"), [(True, 1), (False, 1), (True, 0)])
 def test_a_bar_for_a_person_and_lines_for_a_log(
-    short, monkeypatch, capsys, terminal, verbose
+    short, monkeypatch, ggeur, terminal, verbose
 ):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    assert main([*short, "verbose", str(verbose)]) == 0
-    shown = capsys.readouterr()
+    shown = ggeur(*short, "verbose", verbose)
     assert ("round/s" in shown.err) == (terminal and verbose == 1)
     lines = re.findall(r"^round (\d+) of 3: AVG .* memory$", shown.err, re.MULTILINE)
     assert bool(lines) == (not terminal)
@@ -327,11 +314,10 @@ DETAIL, RUNNING, WARNED = "round 1: clients", "run folder", "interrupted after 1
     ids=str,
 )
 def test_the_console_shows_from_a_level_on(
-    short, break_off, capsys, before, behind, told
+    short, break_off, ggeur, before, behind, told
 ):
     break_off(KeyboardInterrupt(), after=1)
-    assert main([*before, *short, *behind]) == 130
-    shown = capsys.readouterr()
+    shown = ggeur(*before, *short, *behind, status=130)
     assert [text for text in (DETAIL, RUNNING, WARNED) if text in shown.err] == told
     assert bool(shown.err) == bool(told)
     assert shown.out.count("STD") == 1, "the table is printed, not logged"

@@ -217,20 +217,18 @@ class TestPlacesOutside:
             {"name": "timm", "model": "resnet18", "pretrained": "../else.pth"},
         ],
     )
-    def test_weights(self, mine, encoder, capsys):
+    def test_weights(self, mine, encoder, ggeur):
         (mine.here / "weights_here").touch()
         change(mine.folder, {**encoder, "image_size": -1.0})
-        assert main(words_of("predict", mine)) == 1
-        error = capsys.readouterr().err
+        error = ggeur(*words_of("predict", mine), status=1).err
         place = encoder.get("pretrained") or encoder["model"]
         assert f"'{place}'" in error
         assert "--trust" in error
 
-    def test_weights_that_the_user_names_need_no_other_word(self, mine, capsys):
+    def test_weights_that_the_user_names_need_no_other_word(self, mine, ggeur):
         change(mine.folder, {**RESNET, "pretrained": "/else.pt"})
         words = words_of("predict", mine)
-        assert main([*words, "--pretrained", str(mine.here / "own.pt")]) == 1
-        error = capsys.readouterr().err
+        error = ggeur(*words, "--pretrained", mine.here / "own.pt", status=1).err
         assert "own.pt" in error
         assert "--trust" not in error
 

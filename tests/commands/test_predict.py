@@ -83,16 +83,11 @@ def copied(simple, tmp_path) -> Path:
     return tmp_path / "copied"
 
 
-def predict(*words) -> int:
-    return main(["predict", *map(str, words)])
-
-
 @pytest.mark.slow
-def test_images_to_clip_to_a_run_to_predictions(trained, weights, capsys):
+def test_images_to_clip_to_a_run_to_predictions(trained, weights, predict):
     """The probabilities are the head's on what the encoder gives."""
     tree = trained.parent / "tree"
-    assert predict("--run", trained, tree, "--json", "--top", 3, "--trust") == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(predict(trained, tree, "--json", "--top", 3, "--trust").out)
     assert [row["image"] for row in rows] == sorted(map(str, tree.rglob("*.jpg")))
     model, file = weights
     settings = encoders.EncoderSettings(
@@ -116,17 +111,16 @@ def test_images_to_clip_to_a_run_to_predictions(trained, weights, capsys):
 
 
 @pytest.mark.slow
-def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
+def test_a_hidden_layer_and_every_form_of_output(simple, predict):
     image = simple.parent / "tree" / "day" / "cross" / "000.jpg"
     expected = next(Predictor(simple).predict([str(image)], top=2))
     names, shares = zip(*expected.classes)
     assert shares[0] >= shares[1]
-    assert predict("--run", simple, image, "--top", 2) == 0
-    text = capsys.readouterr().out
+    text = predict(simple, image, "--top", 2).out
     pairs = ", ".join(f"{n} {p:.3f}" for n, p in expected.classes)
     assert text == f"{image}: {pairs}\n"
-    assert predict("--run", simple, image, "--top", 2, "--csv") == 0
-    model, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+    text = predict(simple, image, "--top", 2, "--csv").out
+    model, *rows = csv.reader(io.StringIO(text))
     assert model[:5] == ["image", "rank", "class", "probability", "error"]
     assert model[5:] == ["confidence", "flagged"]
     assert {float(row[5]) for row in rows} == {shares[0]}
@@ -134,13 +128,12 @@ def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
         [str(image), str(rank), name] for rank, name in enumerate(names, 1)
     ]
     assert [float(row[3]) for row in rows] == list(shares)
-    assert predict("--run", simple, image, "--top", 99, "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(predict(simple, image, "--top", 99, "--json").out)
     assert len(row["classes"]) == len(CLASSES)
     assert sum(c["probability"] for c in row["classes"]) == pytest.approx(1)
 
 
-def test_classes_and_files_may_be_called_anything(simple, copied, tmp_path, capsys):
+def test_classes_and_files_may_be_called_anything(simple, copied, tmp_path, predict):
     """On a terminal and in CSV escaped, and in JSON as they are."""
     odd = ["=1+1", f"x\n{FORGED}\x1b[2J\x9b", "\u202eabc\U000e0041\ud800", "\u82b8"]
     with edited(copied) as results:
@@ -152,10 +145,9 @@ def test_classes_and_files_may_be_called_anything(simple, copied, tmp_path, caps
     save_file(tensors, copied / "head.safetensors", about)
     image = tmp_path / f"=a\n{FORGED}\x1b.jpg"
     shutil.copy(simple.parent / "tree" / "day" / "cross" / "000.jpg", image)
-    words, shown = ["--run", copied, image, "--top", len(names)], {}
+    words, shown = [copied, image, "--top", len(names)], {}
     for form in ("", "--csv", "--json"):
-        assert predict(*words, *filter(None, [form])) == 0
-        shown[form] = capsys.readouterr().out
+        shown[form] = predict(*words, *filter(None, [form])).out
         assert not hidden_in(shown[form])
     assert len(shown[""].splitlines()) == 1
     assert len(shown["--csv"].splitlines()) == len(names) + 1
@@ -165,8 +157,7 @@ def test_classes_and_files_may_be_called_anything(simple, copied, tmp_path, caps
     assert row["image"] == str(image)
     assert {one["class"] for one in row["classes"]} == set(names)
     image.write_bytes(b"no picture")
-    assert predict("--run", copied, image) == 1
-    shown = capsys.readouterr()
+    shown = predict(copied, image, status=1)
     assert [len(text.splitlines()) for text in shown] == [1, 1]
 
 
@@ -182,7 +173,7 @@ def test_batches_make_no_difference(simple):
         assert alone.classes[0][1] == pytest.approx(found.classes[0][1], abs=1e-5)
 
 
-def test_broken_images_are_named_and_the_others_predicted(simple, tmp_path, capsys):
+def test_broken_images_are_named_and_the_others_predicted(simple, tmp_path, predict):
     good = (simple.parent / "tree" / "day" / "cross" / "000.jpg").read_bytes()
     for name, content in (
         ("a.jpg", good),
@@ -192,8 +183,7 @@ def test_broken_images_are_named_and_the_others_predicted(simple, tmp_path, caps
     ):
         (tmp_path / name).write_bytes(content)
     for form in ("--json", "--csv", "--top=1"):
-        assert predict("--run", simple, tmp_path, form) == 1
-        shown = capsys.readouterr()
+        shown = predict(simple, tmp_path, form, status=1)
         for name in ("b.jpg", "c.png"):
             assert f"error: {tmp_path / name}: " in shown.err
         assert len(shown.err.splitlines()) == 2
@@ -223,7 +213,7 @@ def test_folders_are_searched_and_hidden_files_passed_over(tmp_path):
     assert found == [str(odd), *below]
 
 
-def test_weights_elsewhere_and_other_weights(trained, weights, tmp_path, capsys):
+def test_weights_elsewhere_and_other_weights(trained, weights, tmp_path, predict):
     _, file = weights
     image = find_images([str(trained.parent / "tree")])[0]
     moved = tmp_path / "moved"
@@ -231,18 +221,14 @@ def test_weights_elsewhere_and_other_weights(trained, weights, tmp_path, capsys)
     with edited(moved) as results:
         encoder = results["config"]["ggeur"]["encoder"]
         encoder["pretrained"] = "/moved/tiny.safetensors"
-    assert predict("--run", moved, image, "--trust") == 1
-    assert "/moved/tiny.safetensors" in capsys.readouterr().err
-    assert predict("--run", moved, image, "--pretrained", file) == 0
-    here = capsys.readouterr().out
-    assert predict("--run", trained, image, "--trust") == 0
-    assert capsys.readouterr().out == here
+    assert "/moved/tiny.safetensors" in predict(moved, image, "--trust", status=1).err
+    here = predict(moved, image, "--pretrained", file).out
+    assert predict(trained, image, "--trust").out == here
     state = load_file(file)
     state["visual.proj"] = state["visual.proj"] * 1.01
     save_file(state, tmp_path / "other.safetensors")
     other = tmp_path / "other.safetensors"
-    assert predict("--run", trained, image, "--pretrained", other) == 1
-    shown = capsys.readouterr()
+    shown = predict(trained, image, "--pretrained", other, status=1)
     assert "was trained on embeddings by open_clip" in shown.err
     assert not shown.out
 
@@ -258,15 +244,13 @@ def test_other_encoder_settings_are_refused(copied, key, value):
 
 
 def test_a_run_on_embeddings_is_refused(
-    tmp_path, capsys, quickstart, simple, embeddings_folder
+    tmp_path, predict, ggeur, quickstart, simple, embeddings_folder
 ):
     words = ["outdir", tmp_path, "expname", "run", "federate.total_round_num", 1]
     words += ["data.type", "embeddings@ggeur", "data.root", embeddings_folder]
     (embeddings_folder / "encoder.txt").write_text("some network's last layer")
-    assert main(["--cfg", str(quickstart), *map(str, words)]) == 0
-    capsys.readouterr()
-    assert predict("--run", tmp_path / "run", simple.parent / "tree") == 1
-    error = capsys.readouterr().err
+    ggeur("--cfg", quickstart, *words)
+    error = predict(tmp_path / "run", simple.parent / "tree", status=1).err
     assert "the run was on embeddings (made by: " in error
     assert "made by: some network's last layer)" in error
 
@@ -297,17 +281,16 @@ def test_a_head_of_another_run_is_refused(copied, trained, simple):
         Predictor(copied)
 
 
-def test_wrong_calls_are_named(simple, tmp_path, capsys):
+def test_wrong_calls_are_named(simple, tmp_path, predict):
     for words, message in (
         ([tmp_path / "nowhere"], "nowhere' does not exist; name an image"),
         ([tmp_path], "holds no image files"),
         ([simple / "curve.png", "--device", "tpu"], "--device: must be auto"),
     ):
-        assert predict("--run", simple, *words) == 1
-        assert message in capsys.readouterr().err
+        assert message in predict(simple, *words, status=1).err
     for words in (["--top", 0, "x"], ["--json", "--csv", "x"], []):
         with pytest.raises(SystemExit) as caught:
-            predict("--run", simple, *words)
+            predict(simple, *words)
         assert caught.value.code == 2
     assert load_config(simple / "config.yaml").ggeur.encoder.name == "pixels"
 
@@ -331,22 +314,21 @@ def test_a_run_on_grey_images_is_predicted_with_their_encoder(tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_images_that_the_head_is_not_sure_of_are_flagged(tmp_path, capsys):
+def test_images_that_the_head_is_not_sure_of_are_flagged(tmp_path, predict):
     write_images(tmp_path / "tree", per_class=8)
     words = ["ggeur.encoder.name", "pixels", "ggeur.closed_form", "lda"]
     run = train(tmp_path, *words, "ggeur.confidences", "True")
-    capsys.readouterr()
     least = Predictor(run).confidence_at(0.5)
     assert 0 <= least < 1  # 0 if more than half lie in the last bin
-    assert predict("--run", run, tmp_path / "tree", "--flag-below", 0.5, "--json") == 0
-    rows = json.loads(capsys.readouterr().out)
+    text = predict(run, tmp_path / "tree", "--flag-below", 0.5, "--json").out
+    rows = json.loads(text)
     assert all(row["flagged"] == (row["confidence"] < least) for row in rows)
     assert {row["calibrated_by"] for row in rows} == {"leave_one_out"}
     with pytest.raises(ConfigError, match="between 0 and 1"):
         Predictor(run).confidence_at(1.5)
 
 
-def test_a_run_that_was_not_asked_cannot_flag(simple, capsys):
+def test_a_run_that_was_not_asked_cannot_flag(simple, predict):
     image = simple.parent / "tree" / "day" / "cross" / "000.jpg"
-    assert predict("--run", simple, image, "--flag-below", 0.1) == 1
-    assert "the run recorded no confidences" in capsys.readouterr().err
+    said = predict(simple, image, "--flag-below", 0.1, status=1).err
+    assert "the run recorded no confidences" in said

@@ -47,10 +47,6 @@ def train(folder, *settings):
     return folder / name
 
 
-def predict(*words):
-    return main(["predict", *map(str, words)])
-
-
 ONE_SHOT = ["ggeur.init", "random", "ggeur.keep", "trained"]
 METHODS = {
     "one-shot": [],
@@ -65,14 +61,12 @@ METHODS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_test_rows_have_the_runs_own_accuracy(folder, capsys, method):
+def test_test_rows_have_the_runs_own_accuracy(folder, predict, method):
     run = train(folder, *METHODS[method])
     results = read_results(run)
     last = results.rounds[-1] if results.rounds else results.closed_form
-    capsys.readouterr()
     paths = [folder / "data" / d / "test.npz" for d in ("day", "night")]
-    assert predict("--run", run, *paths) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = predict(run, *paths).out.splitlines()
     assert len(lines) == 2 * 37 + 2
     assert lines[0].startswith(f"{paths[0]}[0]: ")
     for domain, path, line in zip(("day", "night"), paths, lines[-2:]):
@@ -86,7 +80,7 @@ def test_test_rows_have_the_runs_own_accuracy(folder, capsys, method):
 
 
 @pytest.mark.slow
-def test_csv_and_json_of_csv_rows(folder, capsys):
+def test_csv_and_json_of_csv_rows(folder, predict):
     run, held = train(folder), rows(9, 3)
     path = folder / "rows.csv"
     lines = [["a", "b", "label", "c", "d", "e"]]
@@ -95,16 +89,13 @@ def test_csv_and_json_of_csv_rows(folder, capsys):
     with open(path, "w", newline="") as file:
         csv.writer(file).writerows(lines)
     np.savez(folder / "rows.npz", **held)
-    capsys.readouterr()
-    assert predict("--run", run, path, "--csv", "--top", 2) == 0
-    out, err = capsys.readouterr()
+    out, err = predict(run, path, "--csv", "--top", 2)
     read = list(csv.DictReader(io.StringIO(out)))
     assert len(read) == 18
     assert read[1]["image"] == f"{path}[0]"
     assert read[1]["rank"] == "2"
     assert "accuracy" in err
-    assert predict("--run", run, folder / "rows.npz", "--json", "--top", 2) == 0
-    there = json.loads(capsys.readouterr().out)
+    there = json.loads(predict(run, folder / "rows.npz", "--json", "--top", 2).out)
     assert [len(one["classes"]) for one in there] == [2] * 9
     shares = [float(row["probability"]) for row in read]
     assert shares == [c["probability"] for one in there for c in one["classes"]]
@@ -133,7 +124,7 @@ def test_a_folder_of_an_older_release_opens(tmp_path, form):
         Predictor(old).predict_proba(held["features"][:, :3])
 
 
-def test_a_head_of_an_older_release_reads_labels_that_fit_one_way(tmp_path, capsys):
+def test_a_head_of_an_older_release_reads_labels_that_fit_one_way(tmp_path, predict):
     """Its results do not say how labels were given."""
     held = rows(60, 0)
     by_number = {**held, "labels": np.arange(60) % 3 + 1}
@@ -144,28 +135,24 @@ def test_a_head_of_an_older_release_reads_labels_that_fit_one_way(tmp_path, caps
         if about.pop("given", None) is not None:
             path.write_text(json.dumps(about))
     np.savez(tmp_path / "names.npz", **by_number)  # 3 is a name alone
-    assert predict("--run", tmp_path / "head", tmp_path / "names.npz") == 0
-    accuracy = capsys.readouterr().out.splitlines()[-1]
+    accuracy = predict(tmp_path / "head", tmp_path / "names.npz").out.splitlines()[-1]
     assert float(re.search(r"accuracy ([\d.]+)%", accuracy)[1]) > 70
     two = by_number["labels"] < 3  # 1 and 2 are names and positions
     few = {name: array[two] for name, array in by_number.items()}
     np.savez(tmp_path / "both.npz", **few)
-    assert predict("--run", tmp_path / "head", tmp_path / "both.npz") == 1
-    assert "--labels names or --labels positions" in capsys.readouterr().err
-    chosen = ["--labels", "names"]
-    assert predict("--run", tmp_path / "head", tmp_path / "both.npz", *chosen) == 0
+    both = tmp_path / "head", tmp_path / "both.npz"
+    assert "--labels names or --labels positions" in predict(*both, status=1).err
+    predict(*both, "--labels", "names")
 
 
 @pytest.mark.slow
-def test_rows_in_npy(folder, capsys):
+def test_rows_in_npy(folder, predict):
     run, held = train(folder), rows(9, 3)
     np.savez(folder / "a.npz", features=held["features"])
     np.save(folder / "a.npy", held["features"])
     found = []
     for name in ("a.npz", "a.npy"):
-        capsys.readouterr()
-        assert predict("--run", run, folder / name, "--csv") == 0
-        found.append(capsys.readouterr().out.replace(name, ""))
+        found.append(predict(run, folder / name, "--csv").out.replace(name, ""))
     assert found[0] == found[1]
     np.save(folder / "b.npy", np.array([{}]), allow_pickle=True)
     (folder / "b.csv").write_text("1,2,3\n")
@@ -174,8 +161,7 @@ def test_rows_in_npy(folder, capsys):
         "b.csv": "takes rows of 5 columns, not 3",
         "none.npy": "none.npy: cannot read the file: No such file",
     }.items():
-        assert predict("--run", run, folder / name) == 1
-        (line,) = capsys.readouterr().err.splitlines()
+        (line,) = predict(run, folder / name, status=1).err.splitlines()
         assert problem in line
 
 

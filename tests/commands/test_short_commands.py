@@ -23,10 +23,9 @@ from federatedscope_ggeur.data.encoders import ENCODERS, register_encoder
 # ``ggeur --cfg FILE``: what is read of the command line.
 
 
-def test_settings_of_single_clients_need_federatedscope(capsys):
+def test_settings_of_single_clients_need_federatedscope(ggeur):
     command = ["--cfg", "ggeur_quickstart.yaml", "--client_cfg", "clients.yaml"]
-    assert main(command) == 1
-    error = capsys.readouterr().err
+    error = ggeur(*command, status=1).err
     assert error.startswith("error: --client_cfg: ")
     assert "--engine federatedscope" in error
 
@@ -48,11 +47,10 @@ def test_wrong_options_are_wrong_usage_wherever_they_stand(capsys, words):
 
 
 @pytest.mark.slow
-def test_a_value_that_looks_like_an_option_is_a_value(capsys, tmp_path, monkeypatch):
+def test_a_value_that_looks_like_an_option_is_a_value(ggeur, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["--cfg", "ggeur_quickstart.yaml", "expname", "--quiet", "--dry-run"]
-    assert main(command) == 0
-    assert "bytes" in capsys.readouterr().out
+    assert "bytes" in ggeur(*command).out
     assert not list(tmp_path.iterdir())
 
 
@@ -60,16 +58,16 @@ def test_a_value_that_looks_like_an_option_is_a_value(capsys, tmp_path, monkeypa
 
 
 @pytest.fixture
-def dry_run(config, tmp_path, capsys):
+def dry_run(config, tmp_path, ggeur):
     """Dry runs of a small config with settings added; gives what is printed."""
 
     def go(*settings) -> str:
         path = tmp_path / "small.yaml"
         path.write_text(config("outdir", tmp_path / "exp").dump())
         before = sorted(tmp_path.rglob("*"))
-        assert main(["--cfg", str(path), "--dry-run", *map(str, settings)]) == 0
+        said = ggeur("--cfg", path, "--dry-run", *settings).out
         assert sorted(tmp_path.rglob("*")) == before
-        return capsys.readouterr().out
+        return said
 
     return go
 
@@ -135,13 +133,12 @@ def arguments(quickstart, settings) -> list[str]:
 
 class TestImages:
     def test_those_that_are_not_embedded_are_counted(
-        self, dry_run, settings, arguments, capsys
+        self, dry_run, settings, arguments, ggeur
     ):
         said = dry_run(*settings)
         assert said.startswith("72 of 72 images are not in the cache ")
         assert "the run," not in said
-        assert main(arguments) == 0
-        capsys.readouterr()
+        ggeur(*arguments)
         assert "the run, 1 rounds" in dry_run(*settings)
 
     def test_no_weights_are_fetched(self, dry_run, settings, monkeypatch):
@@ -160,24 +157,21 @@ class TestImages:
 # ``ggeur configs``.
 
 
-def test_configs_lists_and_copies(tmp_path, capsys):
-    assert main(["configs"]) == 0
-    assert "ggeur_quickstart.yaml" in capsys.readouterr().out
+def test_configs_lists_and_copies(tmp_path, ggeur):
+    assert "ggeur_quickstart.yaml" in ggeur("configs").out
     assert main(["configs", str(tmp_path / "mine")]) == 0
     copied = tmp_path / "mine" / "ggeur_quickstart.yaml"
     assert copied.is_file()
     copied.write_text("changed")
-    assert main(["configs", str(tmp_path / "mine")]) == 1
-    assert "ggeur_quickstart.yaml" in capsys.readouterr().err
+    assert "ggeur_quickstart.yaml" in ggeur("configs", tmp_path / "mine", status=1).err
     assert copied.read_text() == "changed"
 
 
 @pytest.mark.parametrize("below", ["", "mine"])
-def test_configs_into_what_is_no_folder(tmp_path, capsys, below):
+def test_configs_into_what_is_no_folder(tmp_path, ggeur, below):
     target = tmp_path / "taken"
     target.write_text("kept")
-    assert main(["configs", str(target / below)]) == 1
-    error = capsys.readouterr().err
+    error = ggeur("configs", target / below, status=1).err
     assert error.startswith("error: ")
     assert str(target) in error
     assert target.read_text() == "kept"
@@ -198,33 +192,28 @@ class OfMyOwn(Method):
 """
 
 
-def test_words_search_names_and_meanings(capsys):
-    assert main(["keys", "min_samples"]) == 0
-    by_name = capsys.readouterr().out
+def test_words_search_names_and_meanings(ggeur):
+    by_name = ggeur("keys", "min_samples").out
     assert by_name.startswith("ggeur.privacy.min_samples = 5\n    ")
-    assert main(["keys", "SHRINKAGE", "leave-one-out"]) == 0
-    both = capsys.readouterr().out
+    both = ggeur("keys", "SHRINKAGE", "leave-one-out").out
     names = [line for line in both.splitlines() if line.startswith("ggeur")]
     assert "ggeur.lda.shrinkage = -1" in names
     assert len(names) < 10
     for line in names:
-        assert main(["keys", line.split()[0]]) == 0
-        assert line in capsys.readouterr().out
+        assert line in ggeur("keys", line.split()[0]).out
 
 
-def test_a_word_that_no_key_has(capsys):
-    assert main(["keys", "min_sample_number"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+def test_a_word_that_no_key_has(ggeur):
+    (line,) = ggeur("keys", "min_sample_number", status=1).err.splitlines()
     assert "no key contains 'min_sample_number'; near it are " in line
     assert "ggeur.privacy.min_samples" in line
 
 
-def test_a_config_is_read_first(capsys):
+def test_a_config_is_read_first(ggeur):
     for words in ([], ["--cfg", "ggeur_quickstart.yaml", "seed", "3"]):
-        assert main(["keys", *words]) == 0
-        assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out
-    assert main(["keys", "--cfg", "nowhere.yaml"]) == 1
-    assert "'nowhere.yaml' does not exist" in capsys.readouterr().err
+        assert "ggeur.privacy.min_samples = 5\n" in ggeur("keys", *words).out
+    said = ggeur("keys", "--cfg", "nowhere.yaml", status=1).err
+    assert "'nowhere.yaml' does not exist" in said
 
 
 @pytest.mark.slow
@@ -242,19 +231,17 @@ def test_the_keys_of_plugins_are_listed_even_if_the_config_is_wrong(tmp_path):
 ROOT = Path(__file__).parents[2]
 
 
-def test_it_says_what_is_there_and_how_to_get_what_is_missing(capsys, monkeypatch):
-    assert main(["doctor"]) == 0
-    shown = capsys.readouterr().out
+def test_it_says_what_is_there_and_how_to_get_what_is_missing(ggeur, monkeypatch):
+    shown = ggeur("doctor").out
     assert "torch: " in shown
     assert "weights for images: open_clip ViT-B-16, openai: " in shown
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["doctor"]) == 1
-    shown = capsys.readouterr().out
+    shown = ggeur("doctor", status=1).out
     assert "MISSING matplotlib" in shown
     assert "pip install matplotlib" in shown
 
 
-def test_it_says_what_two_builds_that_do_not_fit_need(capsys, monkeypatch):
+def test_it_says_what_two_builds_that_do_not_fit_need(ggeur, monkeypatch):
     class Broken:
         """An import of it fails as that of a torchvision for another torch."""
 
@@ -264,8 +251,7 @@ def test_it_says_what_two_builds_that_do_not_fit_need(capsys, monkeypatch):
 
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    assert main(["doctor"]) == 1
-    shown = capsys.readouterr().out
+    shown = ggeur("doctor", status=1).out
     assert "MISSING torchvision: is installed but broken" in shown
     assert "must come from the same release and build" in shown
 
@@ -311,9 +297,8 @@ def test_a_torch_that_does_not_work_is_named(tmp_path, error):
 
 
 @pytest.mark.slow
-def test_it_says_what_it_made_and_where(arguments, capsys, tmp_path):
-    assert main(arguments) == 0
-    shown = capsys.readouterr()
+def test_it_says_what_it_made_and_where(arguments, ggeur, tmp_path):
+    shown = ggeur(*arguments)
     encoder, count, *files = shown.out.splitlines()
     assert encoder.startswith("encoder: hog of 64 x 64, id ")
     assert count.startswith("72 images, D = 1764, 0.5 MB: 72 embedded now, in ")
@@ -322,19 +307,17 @@ def test_it_says_what_it_made_and_where(arguments, capsys, tmp_path):
     assert all(Path(file).is_relative_to(tmp_path / "cache") for file in files)
     assert all(Path(file).is_file() for file in files)
     assert "embedding 36 images of day (train)" in shown.err
-    assert main(arguments) == 0
-    assert "all were in the cache already" in capsys.readouterr().out
+    assert "all were in the cache already" in ggeur(*arguments).out
 
 
 @pytest.mark.slow
-def test_a_client_of_a_distributed_run_embeds_before_it(arguments, capsys):
+def test_a_client_of_a_distributed_run_embeds_before_it(arguments, ggeur):
     own = ["federate.mode", "distributed", "data.splitter", "''"]
-    assert main([*arguments, *own, "data.splitter_args", "[]"]) == 0
-    assert "72 images" in capsys.readouterr().out
+    assert "72 images" in ggeur(*arguments, *own, "data.splitter_args", "[]").out
 
 
 @pytest.mark.slow
-def test_after_ctrl_c_the_next_call_goes_on(arguments, monkeypatch, capsys):
+def test_after_ctrl_c_the_next_call_goes_on(arguments, monkeypatch, ggeur):
     """How the files go on: tests/data/cache/test_embedding_cache.py."""
     made, add = [], Parts.add
 
@@ -346,12 +329,10 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, monkeypatch, capsys):
 
     with monkeypatch.context() as patch:
         patch.setattr(Parts, "add", add_nine)
-        assert main(arguments) == 130
-    errors = capsys.readouterr().err
+        errors = ggeur(*arguments, status=130).err
     assert "interrupted; finished embeddings stay" in errors
     assert "Traceback" not in errors
-    assert main(arguments) == 0
-    shown = capsys.readouterr()
+    shown = ggeur(*arguments)
     assert "18 of 36 images are in the cache" in shown.err
     assert "72 images, D = 1764, 0.5 MB: 54 embedded now" in shown.out
 

@@ -127,6 +127,10 @@ def test_bad_arrays_are_refused(changes, message):
     assert len(str(caught.value).splitlines()) == 1
 
 
+#: Rows of another length than those of `X`.
+LONGER = Embeddings(torch.ones(2, 5), torch.ones(2).long(), "a")
+
+
 def federation(**changes):
     rows = Embeddings(torch.from_numpy(X), torch.from_numpy(Y), "all")
     clients = [ClientData(k, "all", rows, rows.select([])) for k in (1, 2)]
@@ -143,11 +147,7 @@ def federation(**changes):
         ({"class_names": tuple("abc")}, "client 1, train: label 3 in row 3"),
         ({"second": {"domain": "sea"}}, "domain 'sea' is missing in"),
         (
-            {
-                "second": {
-                    "test": Embeddings(torch.ones(2, 5), torch.ones(2).long(), "a")
-                }
-            },
+            {"second": {"test": LONGER}},
             "client 2, test: rows have D = 5, but those of client 1, train have D = 3",
         ),
     ],

@@ -9,6 +9,9 @@ from by_bytes import CLASSES, Federation, make_client_data, make_rows
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
+    AugmentationClient,
+)
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
 from federatedscope_ggeur.federation.exchanges.training.fit import training_sets
 from federatedscope_ggeur.federation.sampling import windows
@@ -109,11 +112,9 @@ def test_client_state_is_the_client_s_own_however_sets_are_kept():
 def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
     training = TrainingSettings(batch_size=10_000, drop_last=True)
     federation = Federation(make_client_data(), training=training)
-    for k in federation.clients:
-        federation.add_prepare_reply(federation.prepare(k))
-    assert "drop_last" in caplog.text
     with pytest.raises(GGEURError, match="no client has any rows to train on"):
-        federation.augmentation.start()
+        federation.round0()
+    assert "drop_last" in caplog.text
 
 
 def test_rounds_are_scored_every_so_often_and_at_the_end():
@@ -202,8 +203,7 @@ def prototypes_by_hand(data, client, kind, min_samples=1):
 
 def test_geometry_is_that_of_the_pooled_covariance():
     data = shared_domains()
-    federation = Federation(data, steps=(1,))
-    federation.collect_statistics()
+    federation = Federation(data, steps=(1,)).round0()
     shapes = federation.send(federation.augmentation.make_geometry()).shapes
     features, labels = pooled(data)
     assert list(shapes) == list(range(CLASSES))
@@ -220,8 +220,7 @@ def test_prototypes_are_the_class_means_of_all_others(kind, min_samples, domains
     data = domains()
     federation = Federation(
         data, steps=(1, 2), prototypes=kind, min_samples=min_samples
-    )
-    federation.collect_statistics()
+    ).round0()
     for client in data:
         wanted = prototypes_by_hand(data, client, kind, min_samples)
         received = federation.send(federation.augmentation.prototypes(client))
@@ -269,7 +268,7 @@ def test_without_steps_nothing_of_the_data_goes_up():
     assert not federation.settings.demands.statistics
     federation.round0()
     assert federation.server.merged.statistics.classes == []
-    reply = federation.prepare(1)
+    reply = federation.side(1, AugmentationClient).prepare(None, None)
     assert (reply.aggregation_weight, dict(reply.init_upload)) == (20, {})
 
 

@@ -5,7 +5,6 @@ import re
 import pytest
 import torch
 
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError
@@ -133,13 +132,12 @@ def test_rows_that_are_pooled_are_sent_and_every_page_says_so(config, tmp_path):
         assert NO_GUARANTEE in shown
 
 
-def test_a_dry_run_says_both(config, tmp_path, capsys):
+def test_a_dry_run_says_both(config, tmp_path, ggeur):
     cfg = config(*POOLED, "federate.make_global_eval", True, "outdir", tmp_path)
     sent = run(cfg).final.bytes_up
     assert forecast(set_up(cfg)).total.up == pytest.approx(sent, rel=0.01)
     path = tmp_path / "pooled.yaml"
     path.write_text(cfg.dump())
-    assert main(["--cfg", str(path), "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    said = ggeur("--cfg", path, "--dry-run").out
     assert NO_GUARANTEE in said.splitlines()
     assert re.search(r"^rows of 6 clients, pooled +\S+ k?B +-$", said, re.M)

@@ -5,9 +5,15 @@ import pytest
 import torch
 from by_bytes import Federation, few_of_a_class, make_client_data
 from by_numpy import means_of_rounds, rows, train_all
-from federations import FEW_WORLDS, SAMPLED, WORLDS, check, federate_tiny
+from federations import (
+    FEW_WORLDS,
+    SAMPLED,
+    WORLDS,
+    check,
+    federate_tiny,
+    refuse_upload,
+)
 
-from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import FedProto
 from federatedscope_ggeur.methods.class_means import (
     class_means,
@@ -90,10 +96,7 @@ def test_a_class_below_the_threshold_sends_nothing():
 )
 def test_an_upload_that_cannot_be_is_refused(name, value, problem):
     federation = Federation(make_client_data(), FedProto()).round0()
-    updates = federation.train(1)
-    updates[1].upload[name].view(-1)[3] = value
-    with pytest.raises(MessageError, match=f"client 2 .*'upload': .*{problem}"):
-        federation.step(1, updates)
+    refuse_upload(federation, {name: value}, problem)
 
 
 # Class means of the representation: of which rows, and what cannot be one.

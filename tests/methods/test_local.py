@@ -14,11 +14,12 @@ from federatedscope_ggeur.models import ModelSettings, build_model
 def test_a_client_that_is_not_drawn_keeps_its_head():
     federation = Federation(make_client_data(), Local(), training=LOCAL).round0()
     federation.train(1)
-    before = federation.clients[2].state["params"]
+    client = federation.clients[2]
+    before = client.state["params"]
     federation.training.sample = lambda number: [1, 3]
     federation.train(2)
-    assert torch.equal(federation.clients[2].state["params"], before)
-    report = federation.score(2, federation.broadcast(2), TEST).scores["test"]
+    assert torch.equal(client.state["params"], before)
+    report = score_of(client, federation.broadcast(2), TEST).scores["test"]
     assert report.loss_sum == score_at(federation, before).loss_sum
 
 
@@ -44,8 +45,8 @@ def test_clients_score_their_own_heads():
 
 def test_a_client_that_was_never_drawn_scores_the_head_it_would_begin_with():
     federation = Federation(make_client_data(), Local()).round0()
-    report = federation.score(1, federation.broadcast(1), TEST)
-    report = report.scores["test"]
+    client = federation.clients[1]
+    report = score_of(client, federation.broadcast(1), TEST).scores["test"]
     start = initial_weights(build_model(6, 4, ModelSettings()), seed=0)
     assert report.loss_sum == score_at(federation, start).loss_sum
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 import torch
-from by_bytes import Federation, make_client_data
+from carrier import carrier, lost
 from federations import LOCAL, OPTIMIZERS, PLAIN_MODELS, federate, train_plainly
 from torch.nn import functional as F
 
@@ -189,14 +189,16 @@ class TestAcknowledgedRounds:
         assert acknowledged.tolist() == [0, 5, 5, 4]
 
     def test_the_sum_holds_when_a_client_joins_late(self, method, name):
-        federation = Federation(make_client_data((20, 30, 25)), method, training=LOCAL)
-        for k in (1, 2):
-            federation.add_prepare_reply(federation.prepare(k))
-        federation.augmentation.start(absent={3})
+        carried = carrier(method, 2, (20, 30, 25), steps=(), training=LOCAL)
+        carried.faults["prepare", 0, 3] = lost
+        carried.round0()
+        federation = carried.federation
         federation.training.sample = lambda _: [1, 2]
         self.lose(federation, 1)
         del federation.training.sample
-        federation.add_prepare_reply(federation.prepare(3))
+        carried.faults.clear()
+        carried.membership.come_back(3)
+        carried.carry(carried.coordinator.welcome_back())
         for number in (2, 3):
             self.lose(federation, number)
             self.check_sum(federation, name)

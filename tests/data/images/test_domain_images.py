@@ -102,8 +102,7 @@ def test_office_caltech_made_of_office_31_and_caltech_256(tmp_path, caplog):
 
 def test_office_caltech_class_under_two_names(tmp_path):
     draw_tree(tmp_path, ["amazon"], ["back_pack", "backpack"])
-    with pytest.raises(DataError, match="class 'backpack' has a second folder"):
-        read_office_caltech(tmp_path)
+    refuse(read_office_caltech, tmp_path, "class 'backpack' has a second folder")
 
 
 #: Images of a domain (Gong et al.), and of these FedBN's training, validation, test.
@@ -180,10 +179,8 @@ def test_release_has_the_classes_of_office_home(tmp_path, below):
     (tmp_path / below / "output_indices" / "Art").mkdir(parents=True)
     data = read_office_home(tmp_path)
     assert data.class_names == OFFICE_HOME_CLASSES
-    assert (len(OFFICE_HOME_CLASSES), OFFICE_HOME_CLASSES[58:60]) == (
-        65,
-        ("TV", "Table"),
-    )
+    assert len(OFFICE_HOME_CLASSES) == 65
+    assert OFFICE_HOME_CLASSES[58:60] == ("TV", "Table")
     for domain in data.domains:
         assert domain.train.labels.tolist() == [*range(65)]
         assert domain.test.labels.tolist() == [*range(65)]

@@ -193,7 +193,7 @@ def heads(data: Data, transform: str):
         *(("numbers from 0", name) for name in ("l2", "sqrt_l2", "lift")),
     ],
 )
-def test_every_door_gives_one_head(kind, transform, tmp_path, capsys):
+def test_every_door_gives_one_head(kind, transform, tmp_path, predict):
     """Whatever the labels are called. Rows are transformed once."""
     data = Data(kind, tmp_path, 24)
     found, made = heads(data, transform)
@@ -209,8 +209,7 @@ def test_every_door_gives_one_head(kind, transform, tmp_path, capsys):
     hits = made.predict(pandas.DataFrame(data.x, columns=data.titles)) == data.y
     np.savez(tmp_path / "rows.npz", features=data.x, labels=data.y)
     for path in (tmp_path / "rows.npz", data.csv(), data.csv(order=-1)):
-        assert main(["predict", "--run", str(tmp_path / "head"), str(path)]) == 0
-        said = capsys.readouterr().out.splitlines()[-1]
+        said = predict(tmp_path / "head", path).out.splitlines()[-1]
         assert said.endswith(f"{hits.sum()} of {len(hits)} rows")
 
 

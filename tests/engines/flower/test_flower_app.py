@@ -184,14 +184,13 @@ def test_a_forged_token_and_a_number_that_is_taken_are_refused(real, quick, tmp_
 
 
 def test_an_app_folder_is_made_once_and_holds_no_plugin(
-    flower, quickstart, forget_exchange, tmp_path, monkeypatch, capsys
+    flower, quickstart, forget_exchange, tmp_path, monkeypatch, ggeur
 ):
     monkeypatch.chdir(tmp_path)
     path = write_plugin(tmp_path, quickstart)
     folder, words = tmp_path / "app", ["--cfg", str(path), *NAMED]
     server = ["federate.mode", "distributed", "distribute.role", "server"]
-    assert main(["flower-app", str(folder), *words, *server]) == 0
-    assert "flwr run" in capsys.readouterr().out
+    assert "flwr run" in ggeur("flower-app", folder, *words, *server).out
     files = {p.name: p.read_text() for p in folder.rglob("*") if p.is_file()}
     assert not any("ClassesHeld" in text for text in files.values())
     assert [name for name, text in files.items() if NAME in text] == ["settings.py"]
@@ -201,11 +200,10 @@ def test_an_app_folder_is_made_once_and_holds_no_plugin(
     }  # all that 1.21 sends
     # Without it, flwr 1.42 does not take the number of SuperNodes over.
     assert 'default = "local-simulation"' in files["pyproject.toml"]
-    assert main(["flower-app", str(folder), *words, *server]) == 1
-    assert "is not empty" in capsys.readouterr().err
+    assert "is not empty" in ggeur("flower-app", folder, *words, *server, status=1).err
     client = [*server[:-1], "client", "distribute.data_idx", "1"]
-    assert main(["flower-app", str(tmp_path / "other"), *words, *client]) == 1
-    assert "distribute.role: must be server" in capsys.readouterr().err
+    said = ggeur("flower-app", tmp_path / "other", *words, *client, status=1).err
+    assert "distribute.role: must be server" in said
 
 
 def sha256(path: Path) -> str:

@@ -14,13 +14,10 @@ from federatedscope_ggeur.engines.run import Run
 
 
 @pytest.fixture
-def words(embeddings_folder) -> list[str]:
+def words(uneven) -> list[str]:
     """Settings of a run of three rounds with four clients."""
     return [
-        "data.type", "embeddings@ggeur",
-        "data.root", str(embeddings_folder),
-        "data.splitter", "lds",
-        "data.splitter_args", "[{'alpha': 1.0}]",
+        *uneven,
         "federate.client_num", "4",
         "federate.total_round_num", "3",
         "ggeur.step1_size", "20",

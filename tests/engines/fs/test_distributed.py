@@ -10,6 +10,7 @@ import shutil
 
 import pytest
 from own_scores import check_own_score
+from private_words import SUMS
 from processes import check_same_head
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -121,10 +122,7 @@ def test_secure_sums_say_which_classes_the_head_lacks(run, tmp_path):
     """Client 1 owns nearly all rows of some classes, of which the mean never goes down
     beside a shape."""
     server, clients = run(
-        "ggeur.privacy.secure_sums", "statistics",
-        "ggeur.privacy.secure_sums_radius", 40,
-        "ggeur.privacy.secure_sums_max_rows", 4096,
-        "ggeur.privacy.secure_sums_fraction_bits", 38,
+        *SUMS,
         "ggeur.closed_form", "ncm",
         "data.splitter_args", "[{'alpha': 0.1}]",
         "ggeur.privacy.min_samples", 5,

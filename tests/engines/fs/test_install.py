@@ -13,7 +13,6 @@ import yaml
 from fake_checkout import FILES
 from own_process import python
 
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.fs.install import disable, enable, is_enabled
 from federatedscope_ggeur.errors import ConfigError
@@ -166,27 +165,24 @@ def test_what_the_plugin_says_of_a_user_s_module_is_said_alone(run_file):
 # ``ggeur enable`` and ``disable``.
 
 
-def test_the_commands_say_what_to_type(checkout, capsys):
-    assert main(["enable", str(checkout)]) == 0
-    done, run = capsys.readouterr().out.splitlines()
+def test_the_commands_say_what_to_type(checkout, ggeur):
+    done, run = ggeur("enable", checkout).out.splitlines()
     assert done.startswith("enabled: ")
     main_file = checkout.resolve() / "federatedscope" / "main.py"
     assert run.startswith(f"run: PYTHONPATH='{checkout.resolve()}")
     assert run.endswith(f"python '{main_file}' --cfg FILE.yaml")
-    assert main(["disable", str(checkout)]) == 0
-    assert capsys.readouterr().out.startswith("disabled: ")
+    assert ggeur("disable", checkout).out.startswith("disabled: ")
 
 
 # What ``ggeur doctor`` says of FederatedScope.
 
 
 @pytest.fixture
-def report(capsys):
+def report(ggeur):
     """What the command prints, which finds nothing wrong."""
 
     def ask() -> str:
-        assert main(["doctor"]) == 0
-        return capsys.readouterr().out
+        return ggeur("doctor").out
 
     return ask
 

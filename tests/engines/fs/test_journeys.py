@@ -11,7 +11,6 @@ from standalone import as_before, assert_same, merged, new_config, set_up
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
 
 ROOT = Path(__file__).parents[3]
@@ -164,13 +163,12 @@ def test_federatedscope_itself(toy, home, monkeypatch):
 
 
 @pytest.fixture
-def launched(toy, monkeypatch, capsys):
+def launched(toy, monkeypatch, ggeur):
     """What a run on FederatedScope that cannot begin says."""
 
     def launch(*words: str) -> str:
         config = ["--engine", "federatedscope", "--cfg", str(toy / "toy.yaml")]
-        assert main([*config, *words]) == 1
-        return capsys.readouterr().err
+        return ggeur(*config, *words, status=1).err
 
     return launch
 
@@ -204,9 +202,8 @@ def test_what_is_missing_is_named(launched, monkeypatch, home):
         ("--dry-run", "leave out --engine federatedscope"),
     ],
 )
-def test_what_federatedscope_has_no_option_for_is_refused(capsys, words, said):
+def test_what_federatedscope_has_no_option_for_is_refused(ggeur, words, said):
     command = ["--engine", "federatedscope", "--cfg", "ggeur_quickstart.yaml"]
-    assert main([*command, "seed", "1", *words.split()]) == 1
-    error = capsys.readouterr().err
+    error = ggeur(*command, "seed", "1", *words.split(), status=1).err
     assert words.split()[0] in error.split(": ")[1]
     assert said in error

@@ -99,13 +99,11 @@ def test_certificates_are_of_one_authority_and_its_key_stays(folders):
     assert [path.parent.name for path in folders.rglob("join_secret")] == ["server"]
 
 
-def test_nothing_is_written_over_and_a_site_may_be_added(folders, capsys):
+def test_nothing_is_written_over_and_a_site_may_be_added(folders, ggeur):
     written = [path for path in folders.rglob("*.*") if path.name != "numbers.json"]
     before = {path: path.read_bytes() for path in written}
     Path("plan.yaml").write_text(PLAN.replace("  - paris\n", "  - paris\n  - rome\n"))
-    capsys.readouterr()
-    assert main(["certificates", "plan.yaml"]) == 0
-    said = capsys.readouterr().out
+    said = ggeur("certificates", "plan.yaml").out
     assert "rome: made for client 3" in said
     assert "set federate.client_num to 3" in said
     assert {path: path.read_bytes() for path in before} == before
@@ -113,20 +111,18 @@ def test_nothing_is_written_over_and_a_site_may_be_added(folders, capsys):
     assert (folders / "rome" / "authority.pem").read_bytes() == authority
 
 
-def test_a_number_and_its_token_are_given_once(folders, capsys):
+def test_a_number_and_its_token_are_given_once(folders, ggeur):
     """A site goes, one comes in the middle of the list, and one moves."""
     before = {
         name: (folders / name / "token").read_bytes() for name in ("berlin", "paris")
     }
     path = Path("plan.yaml")
     path.write_text(PLAN.replace("  - {name: berlin, domain: art}\n", "  - rome\n"))
-    assert main(["certificates", "plan.yaml"]) == 0
-    assert "rome: made for client 3" in capsys.readouterr().out
+    assert "rome: made for client 3" in ggeur("certificates", "plan.yaml").out
     path.write_text(PLAN.replace("  - paris\n", "  - oslo\n  - rome\n  - paris\n"))
     for name in ("paris", "rome"):
         shutil.rmtree(folders / name)
-    assert main(["certificates", "plan.yaml"]) == 0
-    said = capsys.readouterr().out
+    said = ggeur("certificates", "plan.yaml").out
     for name, number in (("paris", 2), ("rome", 3), ("oslo", 4)):
         assert f"{name}: made for client {number}" in said
         site = yaml.safe_load((folders / name / "site.yaml").read_text())
@@ -135,15 +131,13 @@ def test_a_number_and_its_token_are_given_once(folders, capsys):
     assert {n: (folders / n / "token").read_bytes() for n in before} == before
 
 
-def test_without_the_ledger_no_number_is_given(folders, capsys):
+def test_without_the_ledger_no_number_is_given(folders, ggeur):
     (folders / "authority" / "numbers.json").unlink()
-    assert main(["certificates", "plan.yaml"]) == 1
-    assert "numbers.json': cannot be read" in capsys.readouterr().err
+    said = ggeur("certificates", "plan.yaml", status=1).err
+    assert "numbers.json': cannot be read" in said
 
 
-def test_a_withdrawn_token_is_refused_and_its_number_is_not_given_again(
-    folders, capsys
-):
+def test_a_withdrawn_token_is_refused_and_its_number_is_not_given_again(folders, ggeur):
     own = Security(join_secret=str(folders / "server" / "join_secret"))
     tokens = {
         n: (folders / n / "token").read_text().strip() for n in ("berlin", "paris")
@@ -155,10 +149,9 @@ def test_a_withdrawn_token_is_refused_and_its_number_is_not_given_again(
     )
     assert own.refusal(2, tokens["paris"]) == ""
     shutil.rmtree(folders / "berlin")
-    assert main(["certificates", "plan.yaml"]) == 0
-    assert "berlin: made for client 3" in capsys.readouterr().out
-    assert main(["certificates", "plan.yaml", "--withdraw", "berlim"]) == 1
-    assert "did you mean berlin" in capsys.readouterr().err
+    assert "berlin: made for client 3" in ggeur("certificates", "plan.yaml").out
+    said = ggeur("certificates", "plan.yaml", "--withdraw", "berlim", status=1).err
+    assert "did you mean berlin" in said
     Path(own.join_secret + ".denied").write_text("someone\n")
     assert "cannot read which tokens are withdrawn" in own.refusal(2, tokens["paris"])
 
@@ -222,11 +215,10 @@ def test_with_flower_each_site_has_a_key_that_the_server_knows(tmp_path, monkeyp
     ],
 )
 def test_a_wrong_plan_is_named_and_nothing_is_made(
-    tmp_path, monkeypatch, capsys, old, new, named
+    tmp_path, monkeypatch, ggeur, old, new, named
 ):
     pytest.importorskip("cryptography")
     monkeypatch.chdir(tmp_path)
     Path("plan.yaml").write_text(PLAN.replace(old, new))
-    assert main(["certificates", "plan.yaml"]) == 1
-    assert named in capsys.readouterr().err
+    assert named in ggeur("certificates", "plan.yaml", status=1).err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.yaml"]

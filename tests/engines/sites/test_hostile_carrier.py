@@ -12,7 +12,6 @@ import pytest
 from folder_world import World, check_as_embedded
 from test_folder_runs import LDA
 
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.sites import sealed
 from federatedscope_ggeur.engines.sites.keys import Identity, PinnedKeys, make_identity
 from federatedscope_ggeur.engines.sites.sealed import padded_size
@@ -288,7 +287,7 @@ def test_a_new_key_ends_the_old_one_before_anybody_has_compared_it(tmp_path):
 
 
 def test_the_end_of_the_input_is_no_answer_that_the_words_are_the_same(
-    world: World, monkeypatch, capsys
+    world: World, monkeypatch, ggeur
 ):
     here = world(*ONE)
     (here.server.keys / "compared.txt").unlink()
@@ -297,6 +296,6 @@ def test_the_end_of_the_input_is_no_answer_that_the_words_are_the_same(
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stdin", terminal)
     options = ["--cfg", path, "--folder", shared, "--keys", keys, "--once"]
-    assert main(["serve", *options]) == 0
-    assert capsys.readouterr().out.count("nothing is exchanged with that side") == 3
+    said = ggeur("serve", *options).out
+    assert said.count("nothing is exchanged with that side") == 3
     assert len(PinnedKeys(here.server.keys, here.server.own, True).uncompared) == 3

@@ -10,7 +10,6 @@ import pytest
 from own_scores import check_own_score
 from processes import Worker, free_port
 
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.sites.roles import role_config, site_data
 from federatedscope_ggeur.reporting import read_results
 
@@ -101,7 +100,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.slow
 def test_from_nothing_to_a_prediction_by_folder(
-    embeddings_folder, tmp_path, monkeypatch, capsys
+    embeddings_folder, tmp_path, monkeypatch, ggeur
 ):
     settings, commands = settings_and_commands(by_folder=True)
     new_server, serve, new_site, join = commands
@@ -110,11 +109,9 @@ def test_from_nothing_to_a_prediction_by_folder(
 
     def run(side: str, words: list[str]) -> str:
         monkeypatch.chdir(tmp_path / side)
-        capsys.readouterr()
         words = [str(shared) if word == "SHARED" else word for word in words]
         monkeypatch.setattr("sys.stdin", Terminal("y\n" * len(SITES)))
-        assert main(words) == 0
-        return capsys.readouterr().out.splitlines()[-1]
+        return ggeur(*words).out.splitlines()[-1]
 
     lines = {}
     for side, data in {"server": None, **SITES}.items():

@@ -47,19 +47,19 @@ def read(folder):
     return json.loads((folder / STATUS_FILE).read_text())
 
 
-def test_a_monitor_asks_with_the_file_of_the_process(tmp_path, capsys):
+def test_a_monitor_asks_with_the_file_of_the_process(tmp_path, ggeur):
     file = tmp_path / "server.yaml"
     file.write_text("outdir: out\nexpname: run")
-    ask = ["healthy", "--cfg", str(file), "expname", "other"]
+    ask = ["healthy", "--cfg", file, "expname", "other"]
+    none = "no process of this file"
     folder = tmp_path / "out" / "other"
     folder.mkdir(parents=True)
     stands = Stands()
     with closing(Watch(folder, "server", stands, pause=0.02)):
         stands.wait(2)
-        assert main(ask) == 0
-        assert main(ask[:3]) == 1
-    assert main(ask) == 1
-    assert capsys.readouterr().out.count("no process of this file") == 2
+        assert none not in ggeur(*ask).out
+        assert ggeur(*ask[:3], status=1).out.count(none) == 1
+    assert ggeur(*ask, status=1).out.count(none) == 1
     with pytest.raises(SystemExit, match="2"):
         main(["healthy"])
 

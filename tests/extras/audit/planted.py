@@ -107,3 +107,8 @@ def only(findings):
     assert len(found) == 1
     assert not math.isnan(found[0].value or 0.0)
     return found[0]
+
+
+def finding_of(attack, truth, clock=CLOCK, **seen):
+    """The one finding of an attack by somebody who has `seen` this."""
+    return only(attack(transcript(**seen), truth, clock))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from planted import (
     CLOCK,
+    finding_of,
     gaussian,
     head_of,
     merged,
@@ -82,8 +83,8 @@ def by_head(attack, clients, name="lda", options=None, clock=CLOCK, **more):
     but, classes = more.pop("but", ()), more.pop("classes", 4)
     options = LDA if name == "lda" else options
     form, head, kept = head_of(clients, name, options, classes, but)
-    seen = transcript(form=form, head=head, head_classes=kept, **more)
-    return only(attack(seen, truth_of(clients, classes=classes), clock))
+    seen = {"form": form, "head": head, "head_classes": kept, **more}
+    return finding_of(attack, truth_of(clients, classes=classes), clock, **seen)
 
 
 class TestS1:
@@ -97,8 +98,7 @@ class TestS1:
         held = merged(clients)
         means, counts = held.means[first:].float(), held.counts[first:]
         sent = messages.Prototypes(torch.arange(first, 4), means, counts)
-        seen = transcript(prototypes=dict.fromkeys(clients, sent))
-        one = only(s1(seen, truth_of(clients), CLOCK))
+        one = finding_of(s1, truth_of(clients), prototypes=dict.fromkeys(clients, sent))
         assert (one.value, one.passed, one.tried) == found[:3]
         assert found[3] in one.note
 
@@ -132,7 +132,7 @@ class TestS3:
 
     def test_without_a_head_there_is_nothing_to_solve(self):
         clients = owned(sole=3)
-        assert only(s3(transcript(), truth_of(clients), CLOCK)).passed is None
+        assert finding_of(s3, truth_of(clients)).passed is None
 
 
 class TestS4:
@@ -170,21 +170,21 @@ class TestA9:
         clients = {k: three[k] for k in (1, 2)}
         held = merged(clients)
         shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
-        seen = transcript(uploads=uploaded(clients), geometry=messages.Geometry(shapes))
-        found = only(a9(seen, truth_of(clients), CLOCK))
+        seen = {"uploads": uploaded(clients), "geometry": messages.Geometry(shapes)}
+        found = finding_of(a9, truth_of(clients), **seen)
         assert found.value == len(shapes)
         assert found.passed is False
 
     def test_of_three_nobody_does(self):
         clients = owned(dim=200, rows=8, few=5, others=6)
-        seen = transcript(uploads=uploaded(clients))
-        assert only(a9(seen, truth_of(clients), CLOCK)).passed is None
+        found = finding_of(a9, truth_of(clients), uploads=uploaded(clients))
+        assert found.passed is None
 
 
 def test_nobody_owns_nearly_all_of_anything():
     clients = owned(few=20)
     for attack in (s1, s2, s3, s4):
-        found = only(attack(transcript(), truth_of(clients), CLOCK))
+        found = finding_of(attack, truth_of(clients))
         assert found.passed is None
         assert "no client owns nearly all" in found.note
 
@@ -308,8 +308,7 @@ def federation(rows=20, dim=DIM, seed=0):
 )
 def test_one_upload_tells_members_unless_it_is_means_of_many(content, rows, dim, tells):
     clients, truth = federation(rows=rows, dim=dim)
-    seen = transcript(uploads=uploaded(clients, classes=2, content=content))
-    found = only(a2(seen, truth, CLOCK))
+    found = finding_of(a2, truth, uploads=uploaded(clients, classes=2, content=content))
     assert found.value > 0.99 if tells else found.value < 0.58
     assert found.passed is not tells
 
@@ -318,8 +317,8 @@ def test_shapes_of_classes_tell_every_client():
     clients, truth = federation(rows=9)
     held = merged(clients, 2)
     shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
-    seen = transcript(geometry=messages.Geometry(shapes), space=Space.raw(DIM))
-    found = only(a3(seen, truth, CLOCK))
+    geometry = messages.Geometry(shapes)
+    found = finding_of(a3, truth, geometry=geometry, space=Space.raw(DIM))
     assert found.value == 1.0
     assert found.observer == "client 1"
 
@@ -328,7 +327,7 @@ def test_a_pooled_shape_of_many_rows_does_not():
     clients, truth = federation(rows=400, dim=5)
     shape = GeometricShape.pooled(merged(clients, 2).to("pooled"))
     geometry = messages.Geometry({0: shape, 1: shape}, pooled=True)
-    found = only(a3(transcript(geometry=geometry, space=Space.raw(5)), truth, CLOCK))
+    found = finding_of(a3, truth, geometry=geometry, space=Space.raw(5))
     assert found.value < 0.58
     assert found.passed is True
 
@@ -338,8 +337,7 @@ def test_prototypes_of_few_rows_are_near_them_and_of_many_are_not(rows, dim, nea
     clients, truth = federation(rows=rows, dim=dim)
     means = [merged({k: clients[k]}, 2).means.float() for k in (2, 3)]
     prototypes = {1: messages.Prototypes(torch.tensor([0, 1, 0, 1]), torch.cat(means))}
-    seen = transcript(prototypes=prototypes, space=Space.raw(dim))
-    found = only(a8(seen, truth, CLOCK))
+    found = finding_of(a8, truth, prototypes=prototypes, space=Space.raw(dim))
     assert found.value > 0.65 if near else found.value < 0.58
     assert found.passed is not near
 
@@ -348,7 +346,7 @@ def test_prototypes_of_few_rows_are_near_them_and_of_many_are_not(rows, dim, nea
 def test_sums_tell_members_where_rows_are_few(rows, fails):
     clients, truth = federation(rows=rows, dim=DIM if fails else 5)
     held = merged(clients, 2).to("pooled")
-    found = only(a10(transcript(summed=held), truth, CLOCK))
+    found = finding_of(a10, truth, summed=held)
     assert (found.passed is False) == fails
     assert found.low <= found.value <= found.high
 
@@ -356,7 +354,7 @@ def test_sums_tell_members_where_rows_are_few(rows, fails):
 def test_where_nothing_goes_nothing_is_told():
     _, truth = federation()
     for attack in (a1, a1b, a2, a3, a4, a5, a7, a8, a10):
-        found = only(attack(transcript(), truth, CLOCK))
+        found = finding_of(attack, truth)
         assert (found.value, found.passed, found.tried) == (None, None, None)
 
 
@@ -364,8 +362,7 @@ def test_scores_of_members_are_not_better_by_chance_than_of_others():
     """Members of another federation are no members."""
     _, truth = federation(rows=12)
     strangers, _ = federation(rows=12, seed=500)
-    seen = transcript(uploads=uploaded(strangers, classes=2))
-    found = only(a2(seen, truth, CLOCK))
+    found = finding_of(a2, truth, uploads=uploaded(strangers, classes=2))
     assert abs(found.value - 0.5) < 0.15
     assert np.isfinite(found.value)
 
@@ -377,8 +374,7 @@ def one_class(rows):
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_rows_that_are_not_negative_are_recovered(n):
     clients = one_class(relu_rows(n, n))
-    seen = transcript(uploads=uploaded(clients))
-    found = only(a1(seen, truth_of(clients), CLOCK))
+    found = finding_of(a1, truth_of(clients), uploads=uploaded(clients))
     assert found.value == n
     assert found.passed is False
 
@@ -386,8 +382,7 @@ def test_rows_that_are_not_negative_are_recovered(n):
 @pytest.mark.slow
 def test_rows_without_zeros_are_not():
     clients = one_class(gaussian(0, 6, dim=40, shift=50.0))
-    seen = transcript(uploads=uploaded(clients))
-    found = only(a1(seen, truth_of(clients), Clock(3)))
+    found = finding_of(a1, truth_of(clients), Clock(3), uploads=uploaded(clients))
     assert found.value == 0 or found.value is None
     assert "safe" not in found.note
 
@@ -396,11 +391,11 @@ def test_a_pooled_scatter_of_two_classes_is_no_target_and_of_one_it_is():
     x, y = relu_rows(3, 10), torch.arange(10) % 2
     clients = {1: (x, y)}
     pooled = uploaded(clients, content="pooled")
-    found = only(a1(transcript(uploads=pooled), truth_of(clients), CLOCK))
+    found = finding_of(a1, truth_of(clients), uploads=pooled)
     assert found.value is None
     clients = one_class(relu_rows(4, 5))
     pooled = uploaded(clients, content="pooled")
-    assert only(a1(transcript(uploads=pooled), truth_of(clients), CLOCK)).value == 5
+    assert finding_of(a1, truth_of(clients), uploads=pooled).value == 5
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
@@ -408,15 +403,14 @@ def test_rows_of_length_1_are_recovered_by_their_norms(n):
     x = gaussian(n, n, dim=30)
     x = x / x.norm(dim=1, keepdim=True)
     clients = one_class(x)
-    seen = transcript(uploads=uploaded(clients))
-    found = only(a1b(seen, truth_of(clients), CLOCK))
+    found = finding_of(a1b, truth_of(clients), uploads=uploaded(clients))
     assert found.value >= (n if n < 4 else 1)
     assert found.passed is False
 
 
 def test_rows_of_other_lengths_are_not():
     clients = one_class(gaussian(1, 4, dim=30))
-    found = only(a1b(transcript(uploads=uploaded(clients)), truth_of(clients), CLOCK))
+    found = finding_of(a1b, truth_of(clients), uploads=uploaded(clients))
     assert found.value == 0
     assert "not recovered in 3600 s" in found.note
 
@@ -554,7 +548,10 @@ def answered(truth, uploads, left_out, number_of_parts):
 def attacked(truth, number_of_parts, told=("hits", "log_losses"), clock=CLOCK):
     uploads, left_out = sent(truth.clients)
     hits, losses = answered(truth, uploads, left_out, number_of_parts)
-    seen = transcript(
+    return finding_of(
+        a13,
+        truth,
+        clock,
         form=FORM,
         uploads=uploads,
         left_out=left_out,
@@ -563,7 +560,6 @@ def attacked(truth, number_of_parts, told=("hits", "log_losses"), clock=CLOCK):
         hits=hits if "hits" in told else {},
         log_losses=losses if "log_losses" in told else {},
     )
-    return only(a13(seen, truth, clock))
 
 
 @pytest.mark.parametrize("told", [("log_losses",), ("hits", "log_losses")])
@@ -598,7 +594,7 @@ def test_what_each_row_contributes_adds_up():
 
 def test_without_answers_or_withheld_classes_there_is_nothing():
     _, truth = federation_of_few()
-    assert only(a13(transcript(), truth, CLOCK)).tried is None
+    assert finding_of(a13, truth).tried is None
     _, truth = federation_of_few(few=10)
     found = attacked(truth, 2)
     assert (found.passed, found.tried) == (None, None)
@@ -634,9 +630,8 @@ def training_clients(few, known=40):
 
 
 def attacked_updates(truth, *updates, clock=CLOCK, **seen):
-    sent = {1: updates} if updates else {}
-    seen = transcript(updates=sent, trains=True, space=Space.raw(UPDATE_DIM), **seen)
-    return only(a4(seen, truth, clock))
+    seen |= {"updates": {1: updates} if updates else {}, "trains": True}
+    return finding_of(a4, truth, clock, space=Space.raw(UPDATE_DIM), **seen)
 
 
 def test_the_one_row_of_a_class_is_in_the_update():
@@ -660,8 +655,8 @@ def test_of_a_few_rows_one_is_the_nearest_of_all(few):
         clients[k] = x, torch.cat([torch.zeros(20), torch.ones(few)]).long()
     others = gaussian(30, 40, dim), torch.ones(40, dtype=torch.int64)
     updates = {k: (step(*held),) for k, held in clients.items()}
-    seen = transcript(updates=updates, trains=True, space=Space.raw(dim))
-    found = only(a4(seen, truth_of(clients, others), CLOCK))
+    seen = {"updates": updates, "trains": True, "space": Space.raw(dim)}
+    found = finding_of(a4, truth_of(clients, others), **seen)
     assert (found.value, found.tried, found.passed) == (3.0, 3, False)
     assert found.chance == pytest.approx(3 * few / (3 * few + 40))
 
@@ -732,13 +727,13 @@ def test_what_is_not_tried_is_said():
 def test_biases_say_which_classes_a_client_holds_and_noise_does_not():
     clients, truth = training_clients(few=1)
     update = step(*clients[1])
-    seen = transcript(updates={1: (update,)}, space=Space.raw(UPDATE_DIM))
-    assert only(a5(seen, truth, CLOCK)).value == 1.0
+    seen = {"updates": {1: (update,)}, "space": Space.raw(UPDATE_DIM)}
+    assert finding_of(a5, truth, **seen).value == 1.0
     many = dict.fromkeys(range(1, 101), clients[1])
     noise = {
         k: (HeadUpdate(gaussian(k, 4, UPDATE_DIM), gaussian(k, 1, 4)[0]),) for k in many
     }
-    found = only(a5(transcript(updates=noise), truth_of(many), CLOCK))
+    found = finding_of(a5, truth_of(many), updates=noise)
     assert abs(found.value - 0.5) < 0.15
     assert found.passed is None
 
@@ -766,15 +761,13 @@ def shapes(clients, pooled=False):
 def test_ranks_tell_rows():
     clients, truth = counted_clients()
     uploads = uploaded(clients, least=5)
-    seen = transcript(uploads=uploads, geometry=shapes(clients))
-    found = only(a6(seen, truth, CLOCK))
+    found = finding_of(a6, truth, uploads=uploads, geometry=shapes(clients))
     assert (found.value, found.passed) == (2.0, False)
 
 
 def test_a_pooled_shape_tells_none():
     clients, truth = counted_clients()
-    seen = transcript(geometry=shapes(clients, pooled=True))
-    assert only(a6(seen, truth, CLOCK)).passed is None
+    assert finding_of(a6, truth, geometry=shapes(clients, pooled=True)).passed is None
 
 
 @pytest.mark.parametrize(
@@ -792,12 +785,13 @@ def test_what_a_client_counts_for_tells_withheld_rows(weight, steps, counts_for,
     there is no prototype for step 2."""
     clients, truth = counted_clients()
     settings = ["ggeur.weight", weight, "ggeur.steps", steps, "ggeur.step1_size", "50"]
-    seen = transcript(
+    found = finding_of(
+        a7,
+        truth,
         settings=settings,
         uploads=uploaded(clients, least=5),
         geometry=shapes(clients),
         replies={1: messages.PrepareReply(1, float(counts_for))},
     )
-    found = only(a7(seen, truth, CLOCK))
     assert found.value == known
     assert found.passed == (not known)

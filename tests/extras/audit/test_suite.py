@@ -11,7 +11,6 @@ from own_process import PATIENCE
 from private_words import LDA, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.extras.audit.answers import Verdict, audit_run
@@ -320,25 +319,24 @@ SUMMED = [*SUMS, *LDA]
 
 
 @pytest.fixture
-def audit(quickstart, embeddings_folder, tmp_path, capsys):
-    """Exit status, what is printed, and audit.json if there is one."""
+def audit(quickstart, embeddings_folder, tmp_path, ggeur):
+    """What is printed by an audit that ends with `status`, and audit.json if there is
+    one."""
 
-    def go(*words):
-        base = ["audit", "--cfg", str(quickstart), "--seconds", str(PATIENCE), "--out"]
-        base += [str(tmp_path / "out"), "data.type", "embeddings@ggeur"]
-        base += ["data.root", str(embeddings_folder), *SMALL]
-        status = main([*base, *map(str, words)])
-        said = capsys.readouterr()
+    def go(*words, status=0):
+        base = ["audit", "--cfg", quickstart, "--seconds", PATIENCE, "--out"]
+        base += [tmp_path / "out", "data.type", "embeddings@ggeur"]
+        base += ["data.root", embeddings_folder, *SMALL]
+        said = ggeur(*base, *words, status=status)
         files = sorted((tmp_path / "out").glob("**/audit.json"))
         content = json.loads(files[-1].read_text()) if files else None
-        return status, said.out + said.err, content
+        return said.out + said.err, content
 
     return go
 
 
 def test_the_default_fails_and_says_by_what(audit):
-    status, said, content = audit()
-    assert status == 3
+    said, content = audit(status=3)
     assert "level rows: FAILED (" in said
     assert "no proof" in said
     assert content["passed"] is False
@@ -351,14 +349,14 @@ def test_the_default_fails_and_says_by_what(audit):
 
 
 def test_sums_pass_for_rows_and_fail_for_members(audit):
-    status, said, content = audit(*SUMMED)
-    assert (status, content["passed"]) == (0, True)
+    said, content = audit(*SUMMED)
+    assert content["passed"] is True
     assert "level rows: passed" in said
     assert "no proof" in said
     nothing = {one["attack"] for one in content["findings"] if one["tried"] is None}
     assert {"A1", "A2", "A3", "A4", "A6", "A7", "A8", "A9"} <= nothing
-    status, said, content = audit(*SUMMED, "--level", "membership")
-    assert (status, content["passed"]) == (3, False)
+    said, content = audit(*SUMMED, "--level", "membership", status=3)
+    assert content["passed"] is False
     assert "level membership: FAILED (by A10)" in said
 
 
@@ -366,19 +364,18 @@ SKEWED = ["data.splitter_args", "[{'alpha': 0.3}]", "federate.client_num", "3"]
 
 
 def test_sums_promise_nothing_against_one_client_that_lies(audit):
-    status, said, content = audit(*SUMMED, *SKEWED)
-    assert status == 0
+    said, content = audit(*SUMMED, *SKEWED)
     assert "curious parties, each by itself, level rows: passed" in said
     assert "one lying client, level rows: FAILED (by A11)" in said
     assert content["claims"] == ["a curious server", "curious clients"]
     assert "claims to resist a curious server and curious clients" in said
-    status, _, content = audit(*SUMMED, *SKEWED, "--adversary", "lying")
-    assert (status, content["passed"]) == (3, False)
+    _, content = audit(*SUMMED, *SKEWED, "--adversary", "lying", status=3)
+    assert content["passed"] is False
 
 
 def test_what_was_not_tried_is_no_pass(audit):
-    status, _, content = audit("--adversary", "lying")
-    assert (status, content["passed"]) == (2, None)
+    _, content = audit("--adversary", "lying", status=2)
+    assert content["passed"] is None
 
 
 @pytest.mark.parametrize(
@@ -389,6 +386,5 @@ def test_what_was_not_tried_is_no_pass(audit):
     ],
 )
 def test_what_cannot_be_run_is_another_status(audit, words, said):
-    status, told, _ = audit(*words)
-    assert status == 2
+    told, _ = audit(*words, status=2)
     assert said in told

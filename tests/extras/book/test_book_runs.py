@@ -81,27 +81,27 @@ def test_whom_the_merge_leaves_out_is_in_neither_head_nor_book(config, monkeypat
     assert_equal(found, head_of(Run(cfg, replace(data, clients=others))))
 
 
-def test_rows_that_are_not_those_in_the_book_are_refused(config, capsys):
+def test_rows_that_are_not_those_in_the_book_are_refused(config, ggeur):
     book = begin(config, *FOUR)
     (client, *_) = load_federated_data(config(*FOUR)).clients
     x, y = client.train.features, client.train.labels
     c = int(y.bincount().argmax())
     book.withdraw(1, x[y == c], y[y == c])
-    assert main(["update", "book", "--retrain"]) == 1
-    assert "not the rows in the book of client 1" in capsys.readouterr().err
+    said = ggeur("update", "book", "--retrain", status=1).err
+    assert "not the rows in the book of client 1" in said
 
 
 @pytest.mark.parametrize("key", ["federate.save_to", "federate.restore_from"])
-def test_no_checkpoint_lies_where_forgetting_does_not_look(config, capsys, key):
+def test_no_checkpoint_lies_where_forgetting_does_not_look(config, ggeur, key):
     begin(config, *FOUR)
-    assert main(["update", "book", "--retrain", key, "elsewhere"]) == 1
-    assert "writes its checkpoints into its own folder" in capsys.readouterr().err
+    said = ggeur("update", "book", "--retrain", key, "elsewhere", status=1).err
+    assert "writes its checkpoints into its own folder" in said
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["create", "note_run", "begin_run"])
 def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(
-    config, tmp_path, capsys, monkeypatch, when
+    config, tmp_path, ggeur, monkeypatch, when
 ):
     """In the run that begins the book, and in one that is trained later."""
     words = ["--cfg", "run.yaml"]
@@ -117,7 +117,6 @@ def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(
         return made
 
     monkeypatch.setattr(Federation, when, and_forget)
-    assert main(words) == 1
-    assert "was forgotten or has withdrawn rows while" in capsys.readouterr().err
+    assert "was forgotten or has withdrawn rows while" in ggeur(*words, status=1).err
     assert not list(tmp_path.glob("exp/**/head.safetensors"))
     assert not list(tmp_path.glob("exp/**/results.json"))

@@ -130,31 +130,28 @@ def book_of_a_run(tmp_path, quickstart, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_life_of_a_book(book_of_a_run, tmp_path, capsys):
+def test_a_life_of_a_book(book_of_a_run, tmp_path, ggeur):
     receipt = ["--receipt", "2", "--out", "receipt.json"]
     assert main(["certificate", book_of_a_run, *receipt]) == 0
-    assert main(["update", book_of_a_run, "--forget", "2"]) == 0
-    told = capsys.readouterr().out
+    told = ggeur("update", book_of_a_run, "--forget", "2").out
     assert "clients in the book: 1, 3, 4" in told
     assert "cannot be recalled" in told
-    assert main(["update", book_of_a_run, "--join", "2"]) == 0
-    folder = capsys.readouterr().out.split("run folder: ")[1].strip()
+    told = ggeur("update", book_of_a_run, "--join", "2").out
+    folder = told.split("run folder: ")[1].strip()
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(40, Federation.load(book_of_a_run).grid.dim))
     np.savez("rows.npz", features=rows, labels=np.arange(40) % 10)
     assert main(["predict", "--run", folder, "rows.npz"]) == 0
     assert main(["head", book_of_a_run, "--clients", "1,4", "--out", "part"]) == 0
     assert main(["predict", "--run", "part", "rows.npz"]) == 0
-    assert main(["certificate", book_of_a_run, "--out", "certificate.json"]) == 0
-    capsys.readouterr()
+    ggeur("certificate", book_of_a_run, "--out", "certificate.json")
     checks = ["--book", book_of_a_run, "--receipt", "receipt.json"]
-    assert main(["verify", "certificate.json", *checks]) == 0
-    told = capsys.readouterr().out
+    told = ggeur("verify", "certificate.json", *checks).out
     assert "to the bit" in told
     assert "client 2 is in the book (links [6])" in told
-    assert main(["update", book_of_a_run, "--forget", "1"]) == 0
+    told = ggeur("update", book_of_a_run, "--forget", "1").out
     assert (tmp_path / "part" / "head.safetensors").exists()  # as forgetting says
-    assert "`ggeur head` wrote" in capsys.readouterr().out
+    assert "`ggeur head` wrote" in told
     (tmp_path / "new.txt").write_text("ten\n")
     assert main(["update", book_of_a_run, "--classes", "new.txt"]) == 0
     assert main(["update", book_of_a_run, "--window", "1y"]) == 0
@@ -242,10 +239,9 @@ def test_wrong_usage(words, status, told, capsys, tmp_path, monkeypatch):
         ),
     ],
 )
-def test_what_a_book_cannot_hold_is_refused(settings, told, quickstart, capsys):
+def test_what_a_book_cannot_hold_is_refused(settings, told, quickstart, ggeur):
     words = ["--cfg", str(quickstart), "ggeur.book", "book", *map(str, settings)]
-    assert main(words) == 1
-    assert told in capsys.readouterr().err
+    assert told in ggeur(*words, status=1).err
 
 
 # A study whose runs write a book.

@@ -123,27 +123,24 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)
-def test_no_command_changes_anything_outside(place, capsys, spoilt):
+def test_no_command_changes_anything_outside(place, ggeur, spoilt):
     SPOILT[spoilt](place)
     outside, inside = content(place / "home"), content(place / "book")
     for words in READERS.values():
-        assert main(words) == 1
-        assert capsys.readouterr().err.startswith("error: ")
+        assert ggeur(*words, status=1).err.startswith("error: ")
         assert content(place / "book") == inside, "a reader writes nothing"
     for words in WRITERS.values():
-        assert main(words) == 1
-        assert capsys.readouterr().err.startswith("error: ")
+        assert ggeur(*words, status=1).err.startswith("error: ")
     assert content(place / "home") == outside
     assert not (place / "out").exists()
     assert not (place / "out.json").exists()
 
 
-def test_a_change_that_was_interrupted_is_finished_by_one_command(place, capsys):
+def test_a_change_that_was_interrupted_is_finished_by_one_command(place, ggeur):
     data = (place / "book" / "book.json").read_bytes()
     journal(place, ["runs/x"], ["runs/000001_join"])
     for words in [*READERS.values(), WRITERS["update"]]:
-        assert main(words) == 1
-        said = capsys.readouterr().err
+        said = ggeur(*words, status=1).err
         assert "runs/x" in said
         assert "runs/000001_join" in said
         assert "ggeur update" in said
@@ -175,7 +172,7 @@ def with_about(place, **changed):
     path.write_text(json.dumps(about))
 
 
-def test_forgetting_deletes_where_the_mark_is_right(place, capsys):
+def test_forgetting_deletes_where_the_mark_is_right(place, ggeur):
     home, own = place / "home", place / "run"
     own.mkdir()
     made = ("head.safetensors", "checkpoint.round0", "log.txt", ".0a1b.tmp")
@@ -189,8 +186,7 @@ def test_forgetting_deletes_where_the_mark_is_right(place, capsys):
     with_about(place, runs=[*known, foreign])
     shutil.copy(own / "book.mark", home)  # of another name
     before = content(home)
-    assert main(WRITERS["update"]) == 0
-    said = capsys.readouterr().out
+    said = ggeur(*WRITERS["update"]).out
     assert f"no mark of this book: '{home}'" in said
     assert content(home) == before
     assert {path.name for path in own.iterdir()} == {"config.yaml", "mine.txt"}
@@ -210,18 +206,15 @@ def test_forgetting_deletes_where_the_mark_is_right(place, capsys):
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_values_of_other_types_are_refused(place, capsys, changed):
+def test_values_of_other_types_are_refused(place, ggeur, changed):
     with_about(place, **changed)
-    assert main(READERS["verify"]) == 1
-    assert "the book 'book' cannot be read: " in capsys.readouterr().err
+    assert "the book 'book' cannot be read: " in ggeur(*READERS["verify"], status=1).err
 
 
-def test_changed_records_are_found(place, capsys):
+def test_changed_records_are_found(place, ggeur):
     with_about(place, runs=[{"path": "home", "link": 2}])
-    assert main(READERS["verify"]) == 1
-    assert "absolute" in capsys.readouterr().err
+    assert "absolute" in ggeur(*READERS["verify"], status=1).err
     about = json.loads((place / "book" / "book.json").read_text())
     about.update(runs=[], encoder="another")
     (place / "book" / "book.json").write_text(json.dumps(about))
-    assert main(READERS["verify"]) == 1
-    assert "signature is wrong" in capsys.readouterr().err
+    assert "signature is wrong" in ggeur(*READERS["verify"], status=1).err

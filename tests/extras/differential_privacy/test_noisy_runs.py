@@ -317,7 +317,7 @@ def test_a_run_with_noise_says_who_learns_what(quickstart, settings, said, seen)
 
 
 def test_a_dry_run_says_the_noise_for_the_rows_that_are_expected(
-    config, tmp_path, capsys
+    config, tmp_path, ggeur
 ):
     path = tmp_path / "small.yaml"
     path.write_text(config("outdir", tmp_path / "exp").dump())
@@ -326,9 +326,8 @@ def test_a_dry_run_says_the_noise_for_the_rows_that_are_expected(
 
     def said(rows) -> float:
         words = [*own, "ggeur.privacy.dp.rows_per_class", rows]
-        assert main(["--cfg", str(path), "--dry-run", *map(str, words)]) == 0
-        line = r"the mean of all rows: (\S+) in each"
-        return float(re.search(line, capsys.readouterr().out)[1])
+        told = ggeur("--cfg", path, "--dry-run", *words).out
+        return float(re.search(r"the mean of all rows: (\S+) in each", told)[1])
 
     few, many = said(20), said(200)
     assert few == pytest.approx(10 * many, rel=0.1)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.extras.differential_privacy import noisy_release, uploads
@@ -342,16 +341,14 @@ def test_a_ledger_without_its_salt_is_refused(tmp_path):
         Ledger(str(tmp_path), 1)
 
 
-def test_the_command_prints_it(tmp_path, capsys):
+def test_the_command_prints_it(tmp_path, ggeur):
     releaser(tmp_path, ROWS, total=4.0).charge(b"one", "moments")
     releaser(tmp_path, ROWS, total=4.0).charge(b"two", "moments")
-    assert main(["privacy-ledger", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
+    said = ggeur("privacy-ledger", tmp_path).out
     assert "client_0001.ledger: 2 releases" in said
     assert "epsilon 1)" in said
     assert f"no row has spent more than mu {math.sqrt(2) * MU:.4f}" in said
-    assert main(["privacy-ledger", str(tmp_path / "nowhere")]) == 1
-    assert "no ledger" in capsys.readouterr().err
+    assert "no ledger" in ggeur("privacy-ledger", tmp_path / "nowhere", status=1).err
 
 
 def kept(folder):

@@ -128,54 +128,50 @@ def test_what_onnxruntime_refuses_is_an_error_of_one_line(monkeypatch):
 
 
 @pytest.mark.slow
-def test_rows_of_another_width_are_refused(folder, tmp_path, capsys):
+def test_rows_of_another_width_are_refused(folder, tmp_path, ggeur):
     pytest.importorskip("onnxruntime")
     np.savez(tmp_path / "new.npz", features=np.ones((3, 5), "float32"))
     words = ["export", str(folder), "--rows", str(tmp_path / "new.npz")]
-    assert main([*words, "--onnx", str(tmp_path / "a.onnx")]) == 1
-    error = capsys.readouterr().err
+    error = ggeur(*words, "--onnx", tmp_path / "a.onnx", status=1).err
     assert "5" in error
     assert "6" in error
     assert not (tmp_path / "a.onnx").exists()
 
 
 @pytest.mark.slow
-def test_a_graph_that_differs_is_not_written(folder, tmp_path, monkeypatch, capsys):
+def test_a_graph_that_differs_is_not_written(folder, tmp_path, monkeypatch, ggeur):
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr("federatedscope_ggeur.extras.export.command.SMOOTHING", 0.1)
     file = tmp_path / "head.onnx"
-    assert main(["export", str(folder), "--onnx", str(file)]) == 1
-    assert "differ from predict's by" in capsys.readouterr().err
+    said = ggeur("export", folder, "--onnx", file, status=1).err
+    assert "differ from predict's by" in said
     assert not file.exists()
 
 
 @pytest.mark.slow
-def test_the_command_writes_both_files_once(folder, tmp_path, capsys):
+def test_the_command_writes_both_files_once(folder, tmp_path, ggeur):
     pytest.importorskip("onnxruntime")
     features, labels, _ = rows()
     np.savez(tmp_path / "new.npz", features=features, labels=labels)
     words = ["export", str(folder), "--rows", str(tmp_path / "new.npz")]
     words += ["--onnx", str(tmp_path / "a.onnx"), "--card", str(tmp_path / "a.md")]
-    assert main(words) == 0
-    assert "on 240 rows of" in capsys.readouterr().out
+    assert "on 240 rows of" in ggeur(*words).out
     assert (tmp_path / "a.md").read_text().startswith("# Model card")
     before = (tmp_path / "a.onnx").read_bytes()
-    assert main(words) == 1
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in ggeur(*words, status=1).err
     assert (tmp_path / "a.onnx").read_bytes() == before
 
 
-def test_without_onnx_the_extra_is_named(folder, tmp_path, monkeypatch, capsys):
+def test_without_onnx_the_extra_is_named(folder, tmp_path, monkeypatch, ggeur):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    assert main(["export", str(folder), "--onnx", str(tmp_path / "a.onnx")]) == 1
-    assert "pip install 'federatedscope-ggeur[onnx]'" in capsys.readouterr().err
+    said = ggeur("export", folder, "--onnx", tmp_path / "a.onnx", status=1).err
+    assert "pip install 'federatedscope-ggeur[onnx]'" in said
     assert not (tmp_path / "a.onnx").exists()
 
 
-def test_heads_of_single_clients_are_refused(tmp_path, capsys):
+def test_heads_of_single_clients_are_refused(tmp_path, ggeur):
     fitted("local", {"federate.total_round_num": 1}).save(tmp_path / "own")
-    assert main(["export", str(tmp_path / "own"), "--card", "a.md"]) == 1
-    error = capsys.readouterr().err
+    error = ggeur("export", tmp_path / "own", "--card", "a.md", status=1).err
     assert "every client has a model of its own" in error
     assert "predict --run" in error
 

@@ -49,14 +49,12 @@ def small(embeddings_folder):
 
 
 @pytest.fixture
-def inspect(quickstart, small, tmp_path, capsys):
-    """What a call prints, with the status; files go to the folder `out`."""
+def inspect(quickstart, small, tmp_path, ggeur):
+    """What a call that ends with `status` prints; files go to the folder `out`."""
 
-    def call(*words, out=tmp_path / "out"):
-        words = [*small, *words, "--out", str(out)]
-        status = main(["inspect", "--cfg", str(quickstart), *words])
-        shown = capsys.readouterr()
-        return status, shown.out, shown.err
+    def call(*words, out=tmp_path / "out", status=0):
+        words = [*small, *words, "--out", out]
+        return ggeur("inspect", "--cfg", quickstart, *words, status=status)
 
     return call
 
@@ -64,8 +62,7 @@ def inspect(quickstart, small, tmp_path, capsys):
 @pytest.mark.slow
 def test_samples_are_those_the_clients_train_on(inspect, quickstart, small, tmp_path):
     words = ["federate.client_num", "9", "seed", "3"]
-    status, printed, _ = inspect(*words)
-    assert status == 0
+    printed = inspect(*words).out
     cfg = load_config(quickstart, [*small, *words])
     data = load_federated_data(cfg)
     model, *rows = lines(tmp_path / "out" / "samples.csv")
@@ -87,9 +84,8 @@ def test_a_domain_may_be_called_anything(inspect, tmp_path):
     harmless = write_domains(tmp_path / "harmless", counts)
     data = write_domains(tmp_path / "data", counts, names=names)
     evenly = ["data.splitter", "iid", "data.splitter_args", "[]"]
-    _, before, _ = inspect(*harmless, *evenly, out=tmp_path / "before")
-    status, printed, _ = inspect(*data, *evenly)
-    assert status == 0
+    before = inspect(*harmless, *evenly, out=tmp_path / "before").out
+    printed = inspect(*data, *evenly).out
     assert len(printed.splitlines()) == len(before.splitlines())
     assert not hidden_in(printed)
     files = [path.name for path in (tmp_path / "out").iterdir()]
@@ -106,11 +102,11 @@ def test_classes_that_nobody_holds_and_withheld_pairs_are_said(inspect, tmp_path
     data = write_domains(tmp_path / "data", [(5, 40), (5, 40)])
     words = [*data, "federate.client_num", "2", "data.splitter", "iid"]
     (tmp_path / "data" / "class_names.txt").write_text("few\nmany\nabsent\n")
-    _, printed, _ = inspect(*words, "data.splitter_args", "[]")
+    printed = inspect(*words, "data.splitter_args", "[]").out
     assert "classes that no client holds: absent\n" in printed
     assert "ggeur.privacy.min_samples 5 withholds 2 of 4 (client, class) " in printed
     plain = ["data.splitter_args", "[]", "ggeur.steps", "[]"]
-    _, printed, _ = inspect(*words, *plain, out=tmp_path / "plain")
+    printed = inspect(*words, *plain, out=tmp_path / "plain").out
     assert "uploaded" not in printed
 
 
@@ -151,7 +147,7 @@ def test_random_directions_are_as_alike_as_chance_says():
 @pytest.mark.slow
 def test_a_class_without_five_directions_is_left_out_and_said(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(60, 7, 60), (60, 60, 60)])
-    _, printed, _ = inspect(*data, "federate.client_num", "2")
+    printed = inspect(*data, "federate.client_num", "2").out
     said = "left out, because they have fewer than 5 directions in one of the two: 1\n"
     assert said in printed
     pairs = {(row[1], row[3]) for row in lines(tmp_path / "out" / "similarity.csv")[1:]}
@@ -160,16 +156,14 @@ def test_a_class_without_five_directions_is_left_out_and_said(inspect, tmp_path)
 
 def test_all_classes_may_be_left_out(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(5, 5), (60, 60)])
-    status, printed, _ = inspect(*data, "federate.client_num", "2")
-    assert status == 0
+    printed = inspect(*data, "federate.client_num", "2").out
     assert "one and two: same class -, other classes -" in printed
     assert (tmp_path / "out" / "similarity_1_two.png").is_file()
 
 
 def test_one_domain_has_nothing_to_compare(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(40, 40)])
-    status, printed, _ = inspect(*data)
-    assert status == 0
+    printed = inspect(*data).out
     assert "there is only one domain, so no shapes are compared" in printed
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["samples.csv", "samples.png"]
@@ -179,8 +173,7 @@ def test_one_domain_has_nothing_to_compare(inspect, tmp_path):
 def test_many_clients_are_summed_up_by_domain(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(400, 40, 9), (300, 200, 30)])
     few = ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.05}]"]
-    status, printed, _ = inspect(*data, "federate.client_num", "60", *few)
-    assert status == 0
+    printed = inspect(*data, "federate.client_num", "60", *few).out
     rows = lines(tmp_path / "out" / "samples.csv")[1:]
     assert len(rows) == 60, "the file has a line for each"
     held = np.array([row[3:] for row in rows]).astype(int)
@@ -207,25 +200,23 @@ def test_many_clients_are_summed_up_by_domain(inspect, tmp_path):
 @pytest.mark.slow
 def test_pictures_have_the_formats_that_are_asked_for(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(20, 20)] * 2)
-    status, printed, _ = inspect(*data, "--format", "svg,pdf")
-    assert status == 0
+    printed = inspect(*data, "--format", "svg,pdf").out
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == [
         "samples.csv", "samples.pdf", "samples.svg", "similarity.csv",
         "similarity_1_two.pdf", "similarity_1_two.svg",
     ]  # fmt: skip
     assert all(str(tmp_path / "out" / name) in printed for name in names)
-    assert inspect(*data, "--format", "svg,gif", out=tmp_path / "no")[0] == 1
+    inspect(*data, "--format", "svg,gif", out=tmp_path / "no", status=1)
     assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.slow
 def test_nothing_is_overwritten(inspect, tmp_path, quickstart, monkeypatch):
     data = write_domains(tmp_path / "data", [(20, 20)])
-    assert inspect(*data)[0] == 0
+    inspect(*data)
     before = {path: path.stat() for path in (tmp_path / "out").iterdir()}
-    status, printed, error = inspect(*data)
-    assert status == 1
+    printed, error = inspect(*data, status=1)
     assert "already holds" in error
     assert "samples.csv" in error
     assert not printed
@@ -237,13 +228,11 @@ def test_nothing_is_overwritten(inspect, tmp_path, quickstart, monkeypatch):
 
 
 def test_wrong_calls_are_named(inspect, tmp_path, capsys):
-    status, _, error = inspect("--reference", "nowhere")
-    assert status == 1
+    error = inspect("--reference", "nowhere", status=1).err
     assert "--reference: there is no domain 'nowhere'" in error
     assert "art, photo, sketch" in error
     (tmp_path / "taken").write_text("")
-    status, _, error = inspect(out=tmp_path / "taken")
-    assert status == 1
+    error = inspect(out=tmp_path / "taken", status=1).err
     assert "cannot make the folder" in error
     with pytest.raises(SystemExit):
         main(["inspect"])

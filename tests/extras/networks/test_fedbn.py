@@ -46,7 +46,7 @@ def test_a_client_scores_with_its_own_layers():
         found = eval_params_of(client, run.sent)
         assert torch.equal(found[mask], run.updates[k].params[mask])
         assert torch.equal(found[~mask], run.sent.params[~mask])
-    one, other = (run.eval_params(k, run.sent) for k in (1, 2))
+    one, other = (eval_params_of(run.clients[k], run.sent) for k in (1, 2))
     assert not torch.equal(one[mask], other[mask])
 
 

@@ -14,7 +14,6 @@ import torch
 from own_models import METHODS, accuracy, own_words, write_config, write_tests
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.console import run_with_files
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import DataError
@@ -135,14 +134,11 @@ def test_a_number_says_whose_model_and_0_is_the_global_one(config, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", ["2", "1,2,3,1"])
-def test_one_number_for_all_images_or_for_each(left, files, capsys, numbers):
+def test_one_number_for_all_images_or_for_each(left, files, predict, numbers):
     folder = left("fedbn")
     whose = [int(k) for k in numbers.split(",")] * (4 if len(numbers) == 1 else 1)
     paths = [str(files[k][0]) for k in (1, 2, 3, 1)]
-    words = ["predict", "--run", str(folder), *paths, "--json"]
-    capsys.readouterr()  # of the run, if no test before this one needed it
-    assert main([*words, "--clients", numbers]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(predict(folder, *paths, "--json", "--clients", numbers).out)
     for path, number, row in zip(paths, whose, rows):
         (one,) = Predictor(folder).predict([path], clients=number)
         assert row["classes"][0]["class"] == one.classes[0][0]

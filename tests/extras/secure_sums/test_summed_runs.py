@@ -47,10 +47,8 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
     assert not names & others
     own = [EXCHANGES[room] for room in (*ORDER, "secure_sums")]
     assert names | others == {kind.name for part in own for kind in part.KINDS}
-    plain = Run(config())
-    assert not any(
-        "sum" in kind.name for kind in answered_kinds(plain.settings.demands)
-    )
+    plain = answered_kinds(Run(config()).settings.demands)
+    assert not any("sum" in kind.name for kind in plain)
 
 
 def test_training_goes_on_from_sums(config):

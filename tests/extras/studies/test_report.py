@@ -30,27 +30,16 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def shown(capsys):
-    """What a call prints, with the status."""
-
-    def call(*words, command="report"):
-        status = main([command, *map(str, words)])
-        return status, *capsys.readouterr()
-
-    return call
-
-
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.slow
-def test_files_and_what_is_printed(runs, tmp_path, shown):
+def test_files_and_what_is_printed(runs, tmp_path, ggeur):
     out = tmp_path / "out"
     words = ["--out", out, "--format", "pdf,png,pdf", "--width", "one"]
-    status, printed, err = shown(runs, *words)
-    assert (status, err) == (0, "")
+    printed, err = ggeur("report", runs, *words)
+    assert err == ""
     files = [f"{name}.{form}" for name in PICTURES for form in ("pdf", "png")]
     expected = sorted([*TABLES, *files])
     assert names(out) == expected
@@ -70,11 +59,12 @@ def test_by_default_it_is_below_the_folder_and_never_the_same(tmp_path):
     assert default_folder(tmp_path / "results.json") == tmp_path / "report_3"
 
 
-def test_nothing_is_overwritten(runs, tmp_path, shown):
+def test_nothing_is_overwritten(runs, tmp_path, ggeur):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    status, out, err = shown(runs, "--out", tmp_path / "out", "--format", "svg")
-    assert (status, out) == (1, "")
+    words = ["--out", tmp_path / "out", "--format", "svg"]
+    out, err = ggeur("report", runs, *words, status=1)
+    assert out == ""
     assert "exists already; nothing was written" in err
     assert names(tmp_path) == ["out"]
     assert names(tmp_path / "out") == ["mine.txt"]
@@ -99,9 +89,10 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("option", "value"), [("--format", "gif"), ("--target", "nan"), ("--baseline", "x")]
 )
-def test_a_users_mistakes_are_named(runs, tmp_path, shown, option, value):
-    status, out, err = shown(runs, "--out", tmp_path / "out", option, value)
-    assert (status, out) == (1, "")
+def test_a_users_mistakes_are_named(runs, tmp_path, ggeur, option, value):
+    words = ["--out", tmp_path / "out", option, value]
+    out, err = ggeur("report", runs, *words, status=1)
+    assert out == ""
     assert err.startswith("error: ")
     assert option.strip("-") in err
     assert names(tmp_path) == []
@@ -137,9 +128,9 @@ def test_it_writes_nothing_and_needs_no_torch(tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_the_first_run_named_is_the_baseline(runs, shown):
+def test_the_first_run_named_is_the_baseline(runs, ggeur):
     for words, baseline in (([], "b"), (["--baseline", "name a"], "a")):
-        _, out, _ = shown(runs / "b1", runs / "a1", *words, command="compare")
+        out = ggeur("compare", runs / "b1", runs / "a1", *words).out
         assert f"Differences to name {baseline}, seed by seed" in out
 
 

@@ -14,7 +14,6 @@ from pictures import write_images
 from study_on_disk import METHODS, SHORT, StudyOnDisk, end
 
 from federatedscope_ggeur import run
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.examples import study_folder
@@ -284,15 +283,13 @@ def jobs(tmp_path):
     return StudyRun(load_study(study.file), study.out).jobs()
 
 
-def test_no_workers_are_refused(tmp_path, capsys):
-    assert main(["study", str(StudyOnDisk(tmp_path).file), "--workers", "0"]) == 1
-    message = "error: --workers: must be at least 1, got 0"
-    assert capsys.readouterr().err.startswith(message)
+def test_no_workers_are_refused(tmp_path, ggeur):
+    said = ggeur("study", StudyOnDisk(tmp_path).file, "--workers", 0, status=1).err
+    assert said.startswith("error: --workers: must be at least 1, got 0")
 
 
-def test_without_a_file_the_bundled_ones_are_listed(capsys):
-    assert main(["study"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_without_a_file_the_bundled_ones_are_listed(ggeur):
+    lines = ggeur("study").out.splitlines()
     assert any(line.startswith("table7: Table 7 of the GGEUR paper") for line in lines)
     assert len(lines) == len(list(study_folder().glob("*.yaml")))
 

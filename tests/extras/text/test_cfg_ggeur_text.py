@@ -105,21 +105,18 @@ def text_files(tmp_path) -> set[str]:
 
 @pytest.mark.slow
 def test_embed_makes_text_and_a_new_template_makes_text_alone(
-    tmp_path, quickstart, of_images, capsys
+    tmp_path, quickstart, of_images, ggeur
 ):
     told = [*of_images, *ZERO_SHOT]
-    assert main(["embed", "--cfg", str(quickstart), *told]) == 0
-    out = capsys.readouterr().out
+    out = ggeur("embed", "--cfg", quickstart, *told).out
     assert "30 images" in out
     assert "text features of 3 classes: 3 prompts now" in out
     first = text_files(tmp_path)
-    assert main(["embed", "--cfg", str(quickstart), *told]) == 0
-    out = capsys.readouterr().out
+    out = ggeur("embed", "--cfg", quickstart, *told).out
     assert "all were in the cache already" in out
     assert "text features of 3 classes: already in the cache" in out
     told += ["ggeur.text.templates", "['{}, drawn']"]
-    assert main(["embed", "--cfg", str(quickstart), *told]) == 0
-    out = capsys.readouterr().out
+    out = ggeur("embed", "--cfg", quickstart, *told).out
     assert "all were in the cache already" in out
     assert "3 prompts now" in out
     assert len(text_files(tmp_path) - first) == 1

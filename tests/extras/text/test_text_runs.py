@@ -11,7 +11,6 @@ import torch
 from own_process import python
 from safetensors.torch import load_file
 
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
@@ -138,16 +137,17 @@ def test_training_lowers_the_loss_and_little_travels_as_foretold(config, clip, k
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fedclip", "promptfl"])
-def test_predict_takes_what_is_left(tmp_path, quickstart, of_images, kind, capsys):
+def test_predict_takes_what_is_left(
+    tmp_path, quickstart, of_images, kind, ggeur, predict
+):
     told = [*of_images, *SGD, "ggeur.text.model", kind, "expname", kind]
-    assert main(["--cfg", str(quickstart), *map(str, told)]) == 0
+    ggeur("--cfg", quickstart, *told)
     folder = tmp_path / "runs" / kind
     saved = load_file(folder / "head.safetensors")
     names = {"fedclip": {"texts", "scale"}, "promptfl": {"weight"}}
     assert names[kind] <= set(saved)
-    capsys.readouterr()
-    image = str(next((tmp_path / "images").rglob("*.jpg")))
-    assert main(["predict", "--run", str(folder), "--csv", "--top", "3", image]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    image = next((tmp_path / "images").rglob("*.jpg"))
+    said = predict(folder, "--csv", "--top", 3, image).out
+    rows = list(csv.DictReader(io.StringIO(said)))
     shares = torch.tensor([float(row["probability"]) for row in rows])
     assert float(shares.sum()) == pytest.approx(1, abs=1e-5)

@@ -24,6 +24,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EVALUATE,
     VALIDATION_LOSSES,
 )
+from federatedscope_ggeur.federation.exchanges.space import TOTALS
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
@@ -31,6 +32,35 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 
 def by_name(kind):
     return getattr(kind, "name", None)
+
+
+PLAIN, LDA = ["ggeur.steps", []], ["ggeur.closed_form", "lda"]
+FIXED = [*PLAIN, *LDA, "ggeur.lda.shrinkage", 0.3]
+UNSCALED = ["ggeur.temperature", "none"]
+START = ["ggeur.init", "closed_form"]
+STANDARD, LOCAL = ["ggeur.space", "standard"], ["ggeur.base_method", "local"]
+
+ALWAYS = {PREPARE, INIT_BROADCAST, TRAIN, EVALUATE}
+SCALED = ALWAYS | {VALIDATION_LOSSES}
+ALONE = {EVALUATE, STATISTICS}  # without rounds there is no training
+LEFT_OUT = {LEAVE_ONE_OUT, LOG_LOSSES}
+#: Settings, and all that a client answers of them.
+ANSWERED = [
+    (PLAIN, SCALED),
+    ([], SCALED | {STATISTICS}),
+    ([*PLAIN, *LDA], ALONE | LEFT_OUT),
+    (FIXED, ALONE | {LOG_LOSSES}),
+    ([*FIXED, *UNSCALED], ALONE),
+    ([*FIXED, *UNSCALED, *START], ALWAYS | {STATISTICS}),
+    ([*PLAIN, "ggeur.calibrate", "ccvr"], ALWAYS | {CALIBRATE}),
+    ([*STANDARD, *PLAIN], SCALED | {TOTALS}),
+    (STANDARD, SCALED | {STATISTICS, TOTALS}),
+    # Without training there is no space, and by itself each client has its own.
+    ([*STANDARD, *LDA], ALONE | LEFT_OUT),
+    ([*STANDARD, *LDA, *START], SCALED | LEFT_OUT | {STATISTICS, TOTALS}),
+    ([*STANDARD, *PLAIN, *LOCAL], ALWAYS),
+    ([*STANDARD, *LOCAL], ALWAYS | {STATISTICS, TOTALS}),
+]
 
 
 class TestAClientHandler:
@@ -53,26 +83,12 @@ class TestAClientHandler:
         with pytest.raises(MessageError, match=problem):
             handler.answer(kind, (b"x",) * parts)
 
-    def test_answers_only_what_its_own_settings_ask_for(self, config):
-        def answers(*settings):
-            demands = run_settings(config(*settings), 3, 16, 3).demands
-            return set(answered_kinds(demands))
-
-        always = {PREPARE, INIT_BROADCAST, TRAIN, EVALUATE}
-        scaled = always | {VALIDATION_LOSSES}
-        assert answers("ggeur.steps", []) == scaled
-        assert answers() == scaled | {STATISTICS}
-        closed = ["ggeur.closed_form", "lda", "ggeur.steps", []]
-        alone = {EVALUATE, STATISTICS}  # without rounds there is no training
-        assert answers(*closed) == alone | {LEAVE_ONE_OUT, LOG_LOSSES}
-        fixed = ["ggeur.lda.shrinkage", 0.3]
-        assert answers(*closed, *fixed) == alone | {LOG_LOSSES}
-        fixed += ["ggeur.temperature", "none"]
-        assert answers(*closed, *fixed) == alone
-        begun = ["ggeur.init", "closed_form"]
-        assert answers(*closed, *fixed, *begun) == always | {STATISTICS}
-        calibrated = ["ggeur.steps", [], "ggeur.calibrate", "ccvr"]
-        assert answers(*calibrated) == always | {CALIBRATE}
+    @pytest.mark.parametrize(
+        ("settings", "kinds"), ANSWERED, ids=[str(row[0]) for row in ANSWERED]
+    )
+    def test_answers_only_what_its_own_settings_ask_for(self, config, settings, kinds):
+        demands = run_settings(config(*settings), 12, 16, 3).demands
+        assert set(answered_kinds(demands)) == kinds
 
     @pytest.mark.parametrize("kind", [STATISTICS, CALIBRATE], ids=by_name)
     def test_refuses_what_they_do_not(self, kind):
@@ -108,9 +124,8 @@ class TestAClientHandler:
         carried = carrier(calibration=CalibrationSettings(10, 1, TrainingSettings()))
         handler, server = carried.handlers[1], carried.server
         asked = Broadcast(4, server.params).to_bytes()
-        assert handler.answer(CALIBRATE, (asked,)) == handler.answer(
-            CALIBRATE, (asked,)
-        )
+        first = handler.answer(CALIBRATE, (asked,))
+        assert handler.answer(CALIBRATE, (asked,)) == first
         other = Broadcast(4, server.params + 1).to_bytes()
         with pytest.raises(MessageError, match="second calibration with other weights"):
             handler.answer(CALIBRATE, (other,))

@@ -133,11 +133,10 @@ def test_runs_that_are_not_the_tables_are_refused(runs):
 
 
 @pytest.mark.slow
-def test_the_report_has_it(runs, tmp_path, capsys):
+def test_the_report_has_it(runs, tmp_path, ggeur):
     out = tmp_path / "out"
     words = ["report", str(runs), "--out", str(out), "--paper", "table7"]
-    assert main([*words, "--format", "svg"]) == 0
-    assert "Beside the paper's Table 7" in capsys.readouterr().out
+    assert "Beside the paper's Table 7" in ggeur(*words, "--format", "svg").out
     for name in ("table.md", "report.html"):
         assert "Table 7" in (out / name).read_text(encoding="utf-8")
     assert main([*words[:3], str(out) + "2", "--paper", "table9"]) == 1

@@ -207,6 +207,17 @@ def test_seeds_without_a_scored_round_in_common_have_no_curve(tmp_path):
     assert figures(Comparison.of(tmp_path)) == []
 
 
+def test_a_study_of_one_config_has_its_curve(tmp_path, study):
+    """Without axes there is one row, over several seeds."""
+    study = replace(study, axes=[], baseline=None, tuned=[], failed=[])
+    folder = write_study(tmp_path / "s", study, {(): 0.5})
+    convergence, _ = figures(Comparison.of(folder))
+    (axes,) = convergence.figure.axes
+    (line,) = lines_of(axes)
+    assert list(line.get_xdata()) == [1, 2, 3, 4]
+    assert axes.get_title() == table_of(folder).title
+
+
 @pytest.mark.slow
 def test_several_tables_have_pictures_of_their_own(tmp_path):
     write(tmp_path / "1", made(noisy(0.5, 1), 1))

@@ -15,10 +15,6 @@ from chosen import chosen_federation
 from federatedscope_ggeur import FederatedClassifier
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.course.client_handler import (
-    ClientHandler,
-    DecodedParts,
-)
 from federatedscope_ggeur.federation.exchanges.closed_form import exchange
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     Choice,
@@ -116,11 +112,8 @@ def test_without_any_rows_what_stands_for_it_is_taken():
 def test_rows_for_validation_count_too_and_are_in_nothing():
     carried = Carrier(chosen_federation("lda"))
     extra = Embeddings(*make_rows(12, 99), "domain 2")
-    carried.handlers[2] = ClientHandler(
-        carried.federation.clients[2],
-        {"test": extra.select([]), "val": extra},
-        DecodedParts(),
-    )
+    rows = {"test": extra.select([]), "val": extra}
+    carried.handlers[2] = carried.federation.new_handler(2, rows)
     details = carried.round0().closed_form.details
     assert details["scored_rows"] == 90 + 12
     form = CLOSED_FORMS["lda"]()

@@ -18,10 +18,6 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.engines.run import load_federated_data, run
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, evaluate
-from federatedscope_ggeur.federation.course.client_handler import (
-    ClientHandler,
-    DecodedParts,
-)
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import LossQuery
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EVALUATE,
@@ -260,10 +256,10 @@ def test_a_client_tells_rows_apart_for_one_list_of_classes_alone(federation, row
 
 def test_a_restart_opens_no_other_list_of_classes(federation, rows):
     """Round 0 is answered again after a restart, also if it named no classes."""
-    client, params = federation.clients[1], federation.server.head_params()
+    params = federation.server.head_params()
     asked = EVALUATE, (Broadcast(0, params).to_bytes(),)
     for _ in range(2):
-        handler = ClientHandler(client, {"test": rows}, DecodedParts())
+        handler = federation.new_handler(1, {"test": rows})
         handler.resume([asked], {})
         with pytest.raises(MessageError, match="told apart before"):
             handler.answer(EVALUATE, (Broadcast(4, params, absent=(1,)).to_bytes(),))
