@@ -57,7 +57,7 @@ def cost(quick: bool) -> list[dict]:
         prompts = [fill(text, name) for name in names for text in IMAGENET80]
         encode = partial(tower.features, prompts, BATCH)
         rows.append(_row("80 templates, encoded", len(names), cpu_seconds(encode)))
-        texts = load_text(names, ["one"], encoding).found
+        texts = load_text(names, ["one"], encoding).text
         again = partial(load_text, names, ["one"], encoding)
         rows.append(_row("text from the cache", len(names), cpu_seconds(again)))
     for kind, vectors in (("promptfl", 4), ("promptfl", 16), ("fedtpg", 4)):
@@ -87,7 +87,7 @@ def scores(options: argparse.Namespace) -> list[dict]:
     data = load_data(options.data, options.root, [0.7, 0.0, 0.3], 0, encoding)
     rows = []
     for template in ("one", "imagenet80"):
-        made = load_text(data.class_names, [template], encoding, data.identity).found
+        made = load_text(data.class_names, [template], encoding, data.identity).text
         for domain in data.domains:
             logits = domain.test.features @ made.features.T
             right = (logits.argmax(dim=1) == domain.test.labels).float().mean()

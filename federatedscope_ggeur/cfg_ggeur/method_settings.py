@@ -13,6 +13,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     plugin_exchanges,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingKeys
+from federatedscope_ggeur.federation.steps import plugin_steps
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
 from federatedscope_ggeur.models import OTHER_MODELS, chosen_other
 
@@ -157,6 +158,9 @@ def agreed_settings(cfg, run: Demands | None = None) -> dict[str, str]:
     asked = [part.name for part in plugin_exchanges(run)]
     if asked:
         settings["ggeur.plugins (exchanges)"] = ", ".join(asked)
+    taken = plugin_steps(run)
+    if taken:
+        settings["ggeur.plugins (steps)"] = ", ".join(taken)
     other = chosen_other(run)
     for name, value in OTHER_MODELS[other].agreed(run).items() if other else ():
         settings[setting(name)] = value

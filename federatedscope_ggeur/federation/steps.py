@@ -11,15 +11,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
 
+from federatedscope_ggeur.errors import PluginError
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.settings import (
     Registry,
     Section,
     check_class,
+    check_returned,
     check_section,
     is_of_plugin,
+    place_in,
+    where_of,
 )
 
 from .demands import Demands
@@ -38,14 +43,14 @@ class Step(ABC):
         The settings of the step; `of` reads them by ``run.of(<section>)``.
     BY_CLASS : bool
         Whether the step leaves scatters of single classes. A step that does not is left
-        out where these are needed, as for CCVR.
+        out for CCVR, which needs these. A plugin's step must leave them.
     TAKES_WEIGHTS : bool
         Whether the step can be taken if rows have weights.
     """
 
     SETTINGS: ClassVar[type[Section]] = Section
     BY_CLASS: ClassVar[bool] = True
-    TAKES_WEIGHTS: ClassVar[bool] = True
+    TAKES_WEIGHTS: ClassVar[bool] = False
     name: ClassVar[str]
 
     @property
@@ -60,11 +65,35 @@ class Step(ABC):
 
     @abstractmethod
     def leave(self, statistics: Statistics) -> Any:
-        """Client: what becomes of its statistics."""
+        """Client: what becomes of its statistics.
+
+        A plugin's step must keep the counts. Heads that leave rows out (`auto`, for
+        example) take the client's rows as they are, whatever a step does to means.
+        """
 
     def arrive(self, statistics: Any) -> Statistics:
-        """Server: what it makes of what `leave` returned; by default, the same."""
+        """Server: what it makes of what arrives; by default, the same.
+
+        Scatters may have been summed over classes, or compressed, in between.
+        """
         return statistics
+
+    def taken(self, side: str, statistics: Any) -> Any:
+        """What the `side` called "leave" or "arrive" makes of the statistics.
+
+        Raises
+        ------
+        PluginError
+            The step of a plugin returned no statistics, or other counts.
+        """
+        made = getattr(self, side)(statistics)
+        if is_of_plugin(type(self)):
+            name = f"{side} of the step '{self.name}'"
+            check_returned(name, type(self), made, Statistics)
+            if not torch.equal(made.counts, statistics.counts):
+                place = where_of(type(self))
+                raise PluginError(f"{name}{place} must keep the counts of classes")
+        return made
 
 
 class Packing(Step):
@@ -74,7 +103,6 @@ class Packing(Step):
     """
 
     BY_CLASS = False
-    TAKES_WEIGHTS = False
 
     @abstractmethod
     def write(self, packed: Any) -> Content:
@@ -107,8 +135,8 @@ def register_step(name: str) -> Callable[[type[Step]], type[Step]]:
     Raises
     ------
     TypeError
-        The class is not a `Step`, or its settings are not a `Section` with the prefix
-        ``"<name>."``.
+        The class is not a `Step`, or leaves no scatters of single classes. Or its
+        settings are not a `Section` with the prefix ``"<name>."``.
     ValueError
         The name is taken.
     """
@@ -116,12 +144,32 @@ def register_step(name: str) -> Callable[[type[Step]], type[Step]]:
     def register(part: type[Step]) -> type[Step]:
         check_class(f"the step '{name}'", part, Step)
         check_section(f"the step '{name}'", name, part.SETTINGS)
-        return STEPS.add(name, part, _NEEDED if is_of_plugin(part) else "")
+        if not is_of_plugin(part):
+            return STEPS.add(name, part)
+        if not part.BY_CLASS:
+            raise TypeError(
+                f"the step '{name}' must leave scatters of single classes (BY_CLASS)"
+            )
+        return STEPS.add(name, part, _NEEDED)
 
     return register
 
 
 def steps_of(run: Demands) -> tuple[Step, ...]:
-    """The steps of a run, in the order in which a client takes them."""
-    allowed = (part.of(run) for part in STEPS.allowed(run.plugins))
-    return tuple(step for step in allowed if step is not None)
+    """The steps of a run, in the order in which a client takes them.
+
+    Those of plugins stand in the order of ``ggeur.plugins``, whichever was imported
+    first.
+    """
+    parts = STEPS.allowed(run.plugins)
+    own = [part for part in parts if is_of_plugin(part)]
+    at = len(parts) if not own else parts.index(own[0])
+    rest = [part for part in parts if not is_of_plugin(part)]
+    own.sort(key=lambda part: place_in(run.plugins, part))
+    made = (part.of(run) for part in [*rest[:at], *own, *rest[at:]])
+    return tuple(step for step in made if step is not None)
+
+
+def plugin_steps(run: Demands) -> list[str]:
+    """The names of the steps of a run that are of plugins."""
+    return [step.name for step in steps_of(run) if is_of_plugin(type(step))]

@@ -25,6 +25,7 @@ _WHY_KEPT = {
     "confounded": "labels and domains are confounded: no client's rows can compare "
     "the heads",
     "leave_one_out": "it has seen every class that a client has enough rows of",
+    "right": "it is right on nearly all left-out rows",
     "absent": "only it has seen the classes that nobody sent",
     "withheld": "every class was sent, but only the trained head has seen withheld "
     "rows",

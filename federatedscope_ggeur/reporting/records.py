@@ -579,7 +579,8 @@ class Kept:
         "average" is the mean of the probabilities of both heads.
     by : str
         The reason. "validation": accuracy on validation rows. "leave_one_out": rows
-        left out chose the head in closed form. "confounded": labels and domains are
+        left out chose the head in closed form. "right": it is right on nearly all of
+        these rows. "confounded": labels and domains are
         confounded, so neither can decide. "absent": only the trained head has seen
         the classes that nobody sent. "withheld": only the trained head has seen the
         withheld rows, and the mean of both is kept. "columns": rows have so few
@@ -593,6 +594,7 @@ class Kept:
     by: Literal[
         "validation",
         "leave_one_out",
+        "right",
         "confounded",
         "absent",
         "withheld",

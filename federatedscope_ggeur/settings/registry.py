@@ -139,8 +139,7 @@ class Registry(Mapping[str, Part]):
         return [
             part
             for part in self.values()
-            if not is_of_plugin(part)
-            or any(f"{part.__module__}.".startswith(f"{name}.") for name in plugins)
+            if not is_of_plugin(part) or place_in(plugins, part) < len(plugins)
         ]
 
     @property
@@ -209,6 +208,13 @@ _PACKAGE = __name__.partition(".")[0]
 def is_of_plugin(part: object) -> bool:
     """Whether a class or a function belongs to a user and not to this package."""
     return getattr(part, "__module__", "").partition(".")[0] != _PACKAGE
+
+
+def place_in(plugins: Collection[str], part: object) -> int:
+    """The index of the plugin that holds a part; ``len(plugins)`` if none does."""
+    module = f"{getattr(part, '__module__', '')}."
+    named = (i for i, one in enumerate(plugins) if module.startswith(f"{one}."))
+    return next(named, len(plugins))
 
 
 def place_of(part: object) -> str:

@@ -46,7 +46,10 @@ def key(
     **flags : bool
         Further attributes of `Key`, such as ``shared``.
     """
-    made = Key(name, default, meaning, rule or _RULES[type(default)], **flags)
+    rule = rule or _RULES.get(type(default))
+    if rule is None:
+        raise TypeError(f"the setting with the default {default!r} needs a rule")
+    made = Key(name, default, meaning, rule, **flags)
     return field(default=made.default, metadata={"key": made})
 
 

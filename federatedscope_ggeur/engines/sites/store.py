@@ -364,7 +364,7 @@ class Looking:
         self.reset()
 
     def reset(self) -> None:
-        """Note that something has happened."""
+        """Look often again, since something has happened."""
         self._pause = _SHORTEST
 
     def wait(self, most: float | None = None) -> None:

@@ -37,7 +37,7 @@ from ..sampling import windows
 from ..settings import TrainingSettings
 from ..wire.schema import Declared, MessageSchema
 from .base import ClientSide, Exchange, RequestKind, Requests, register_exchange
-from .statistics.exchange import check_domain, longest_upload
+from .statistics.exchange import check_domain, longest_upload, upload_of
 from .statistics.upload import StatisticsUpload
 from .training.exchange import model_broadcast
 from .training.fit import fit
@@ -234,9 +234,7 @@ class CalibrationClient(ClientSide):
         inputs = model.in_chunks(model.last_input, client.features).cpu()
         classes = client.task.num_classes
         statistics = Statistics.from_embeddings(inputs, client.labels, classes)
-        form = client.task.statistics.by_class
-        leaving = form.leave(statistics)
-        return StatisticsUpload(client.number, client.domain, leaving, form)
+        return upload_of(client, statistics, client.task.statistics.by_class)
 
 
 def _schema(exchange: CalibrationExchange) -> MessageSchema:

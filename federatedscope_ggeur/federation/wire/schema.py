@@ -71,13 +71,13 @@ class StatisticsForm:
     def leave(self, statistics: Statistics) -> Any:
         """Take the client's sides of the steps: what travels of its statistics."""
         for step in self.steps:
-            statistics = step.leave(statistics)
+            statistics = step.taken("leave", statistics)
         return statistics
 
     def arrive(self, travelled: Any) -> Statistics:
         """Take the server's sides of the steps: the statistics that it merges."""
         for step in reversed(self.steps):
-            travelled = step.arrive(travelled)
+            travelled = step.taken("arrive", travelled)
         return travelled
 
 

@@ -390,6 +390,10 @@ ENDS = (
     "nothing is trained: no client has enough rows of a class that nobody sent, and "
     "labels and domains are not confounded, so the one-shot head is kept"
 )
+NO_GAIN = (
+    "nothing is trained: the one-shot head is right on nearly all left-out rows, so it "
+    "is kept"
+)
 OWN_HEADS = (
     "clients' own heads start from lda, because a mixture has several means for a class"
 )
@@ -543,9 +547,9 @@ def cost_of_withheld(
 #: If at most this share of the rows is withheld, a mean of two heads is not worth the
 #: rounds. Measured in docs/heads.md.
 _FEW_WITHHELD = 0.02
-#: So few left-out rows may be wrong by chance: their number is at most twice its
-#: standard error. Then no gain by training can be seen.
-_FEW_WRONG = 4
+#: So few left-out rows, if they are at most this share, may be wrong by chance: their
+#: number is less than twice its standard error. Then no gain by training can be seen.
+_FEW_WRONG, _SMALL_SHARE = 3, 0.05
 #: If more than this share of the rows is withheld, left-out rows stand for too little.
 _MANY_WITHHELD = 0.2
 
@@ -594,23 +598,30 @@ def end_or_train(
         "absent_rows": absent,
         "validation_rows": validation,
     }
-    may_gain = share > _MANY_WITHHELD or _wrong_rows(choice.details) > _FEW_WRONG
     averaged = averages and not absent and (hidden > 0 or share > _FEW_WITHHELD)
-    averaged = averaged and (validation > 0 or may_gain)
+    if averaged and not validation and share <= _MANY_WITHHELD:
+        wrong = _wrong_rows(choice)
+        few = min(_FEW_WRONG, _SMALL_SHARE * choice.details.get("scored_rows", 0))
+        if wrong <= few:
+            known["wrong_rows"], averaged = wrong, False
+    ends = not validation and not absent and not averaged
     if averaged:
         known["averaged"] = True
-    if hidden:
+    if hidden and not ends:
         known["hidden_units"] = hidden
+    if hidden:
         choice = choice._replace(start=None)
-    ends = not validation and not absent and not averaged
     return choice._replace(details={**choice.details, **known}, ends=ends)
 
 
-def _wrong_rows(details: Mapping[str, Any]) -> float:
-    """How many left-out rows the best candidate classifies wrongly; infinite if none
-    was scored."""
-    most = max((one["accuracy"] for one in details.get("candidates", ())), default=None)
-    return math.inf if most is None else round((1 - most) * details["scored_rows"])
+def _wrong_rows(choice: Choice) -> float:
+    """The most left-out rows that a finalist classifies wrongly; infinite if none was
+    scored."""
+    scored = choice.details.get("candidates")
+    if not scored or not choice.finalists:
+        return math.inf
+    least = min(scored[place]["accuracy"] for place in choice.finalists)
+    return round((1 - least) * choice.details["scored_rows"])
 
 
 def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:

@@ -57,6 +57,7 @@ from ..statistics.upload import StatisticsUpload
 from . import keys
 from .choice import (
     ENDS,
+    NO_GAIN,
     OWN_HEADS,
     Choice,
     ConfidenceQuery,
@@ -544,7 +545,8 @@ class ClosedFormExchange(Exchange):
             server.start_from(to_vector(begun.model))
         if choice.ends:
             server.trains = False
-            logger.info("%s", ENDS)
+            gains = "wrong_rows" not in choice.details
+            logger.info("%s", ENDS if gains else NO_GAIN)
         self._details = {**choice.recorded(solved.report), **temperature.details}
         notes = [units_note(form, held, self._demands.leaves_one_out)]
         if self._demands.personal and lda_of(form) is None:
@@ -761,6 +763,8 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     assert solved is not None, "round 0 has no head in closed form"
     details = solved.details or {}
     if not rounds:
+        if "wrong_rows" in details:
+            return Kept("closed_form", "right", None, None)
         return Kept("closed_form", details.get("chosen_by", "default"), None, None)
     scored = (r.metrics for r in reversed(rounds) if r.metrics and _BY in r.metrics)
     before, after = (solved.metrics or {}).get(_BY), next(scored, {}).get(_BY)

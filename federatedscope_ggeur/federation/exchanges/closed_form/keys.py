@@ -47,8 +47,9 @@ class ClosedFormKeys(Section):
         "classes that nobody sent. average: as best, or the mean of both heads' "
         "probabilities. The run keeps the mean if every class was sent, and more than "
         "2% of the rows are withheld or rows have at most 160 columns, unless the "
-        "one-shot head is right on nearly all left-out rows. For so few columns an MLP "
-        "is trained, from random weights, without draws for that mean.",
+        "one-shot head is right on nearly all left-out rows and no rows validate. For "
+        "so few columns an MLP is trained, from random weights, without draws for that "
+        "mean.",
         one_of("trained", "best", "average"),
         shared=True,
     )

@@ -13,11 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.screening import Findings
 from federatedscope_ggeur.federation.wire import schema as limits
-from federatedscope_ggeur.federation.wire.schema import Declared, MessageSchema
+from federatedscope_ggeur.federation.wire.schema import (
+    Declared,
+    MessageSchema,
+    StatisticsForm,
+)
 from federatedscope_ggeur.geometry import Statistics
 
 from ..base import (
@@ -31,6 +36,7 @@ from ..base import (
     require_known,
 )
 from . import keys
+from .steps import Threshold
 from .upload import StatisticsUpload
 
 #: The largest usual ratio of a mean or a standard deviation to the others' rows.
@@ -166,9 +172,24 @@ class StatisticsClient(ClientSide):
         statistics = Statistics.from_embeddings(
             client.features, client.labels, client.task.num_classes, client.weights
         )
-        form = client.task.statistics
-        leaving = form.leave(statistics)
-        return StatisticsUpload(client.number, client.domain, leaving, form)
+        return upload_of(client, statistics, client.task.statistics)
+
+
+def upload_of(
+    client: Client, statistics: Statistics, form: StatisticsForm
+) -> StatisticsUpload:
+    """What leaves of a client's statistics, after the steps of `form`.
+
+    Raises
+    ------
+    ValueError
+        The first step is not the client's threshold.
+    """
+    least = client.settings.min_samples
+    if least > 1 and form.steps[:1] != (Threshold(least),):
+        raise ValueError(f"the first step of the statistics must be Threshold({least})")
+    leaving = form.leave(statistics)
+    return StatisticsUpload(client.number, client.domain, leaving, form)
 
 
 def longest_upload(schema: MessageSchema) -> int:

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.steps import steps_of
+from federatedscope_ggeur.federation.steps import plugin_steps, steps_of
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.models import CLOSED_FORMS, NEEDS
 from federatedscope_ggeur.settings import (
     Objection,
     Objections,
     Section,
-    is_of_plugin,
     key,
     one_of,
     positive_share,
@@ -108,13 +107,12 @@ def statistics_form(run: Demands) -> StatisticsForm:
 
 def objections(run: Demands) -> Objections:
     """The settings that need more statistics than clients send; steps without use."""
-    own = [step for step in steps_of(run) if is_of_plugin(type(step))]
     if run.statistics and not run.own_statistics:
-        for step in own:
+        for name in plugin_steps(run):
             yield (
                 "plugins",
-                f"the step '{step.name}' changes statistics of single clients, but in "
-                "this run no client sends them; remove the plugin",
+                f"the step '{name}' cannot be taken where another exchange asks for "
+                "statistics (secure sums, noise, a book); remove the plugin",
             )
     held_in = run.of(StatisticsKeys).statistics
     held = NEEDS.index(_HOLDS[held_in])

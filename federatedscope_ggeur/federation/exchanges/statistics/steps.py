@@ -51,6 +51,8 @@ class Threshold(Step):
 
     min_samples: int
 
+    TAKES_WEIGHTS = True
+
     @classmethod
     def of(cls, run: Demands) -> Threshold:
         return cls(run.min_samples)
@@ -70,6 +72,8 @@ class Float32Means(Step):
     1e-7 of its length.
     """
 
+    TAKES_WEIGHTS = True
+
     @classmethod
     def of(cls, run: Demands) -> Float32Means | None:
         return cls() if run.of(StatisticsKeys).float32_means else None
@@ -86,6 +90,7 @@ class Needed(Step):
     content: str
 
     BY_CLASS = False
+    TAKES_WEIGHTS = True
 
     @classmethod
     def of(cls, run: Demands) -> Needed | None:
