@@ -85,6 +85,18 @@ def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
     )
 
 
+AVERAGE = [*KINDS["auto"], *START, "ggeur.keep", "average", *IID, *FEW]
+
+
+def test_nothing_is_trained_where_left_out_rows_are_right(config):
+    results = run(config(*AVERAGE))
+    assert results.final.kept == Kept("closed_form", "right", None, None)
+    assert results.rounds == []
+    details = results.round0.closed_form.details
+    assert (details["wrong_rows"], "hidden_units" in details) == (0, False)
+    assert "right on nearly all left-out rows" in results_table(results)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "trained", "transform"),
@@ -92,8 +104,8 @@ def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
 )
 def test_the_head_that_is_left_may_be_the_mean_of_both(by, trained, transform, config):
     """Rows of few columns get an MLP, from random weights, on clients' own rows."""
-    average = [*KINDS["auto"], *START, "ggeur.keep", "average", *IID, *FEW]
-    results = run(config(*average, "ggeur.steps", [1], "data.transform", transform))
+    average = [*AVERAGE, "ggeur.steps", [1], "federate.client_num", 8]
+    results = run(config(*average, "data.transform", transform))
     assert results.final.kept == Kept("average", by, None, None)
     assert results.final.calibrated_by is None
     assert "kept: the mean of the probabilities of both heads" in results_table(results)
