@@ -26,6 +26,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationExchange,
 )
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
+from federatedscope_ggeur.federation.exchanges.base import carry
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
@@ -261,17 +262,6 @@ class Federation:
             self.step(number, self.train(number))
             weights.append(self.server.params)
         return torch.stack(weights)
-
-
-def carry(requests, replies_to):
-    """What a course returns; ``replies_to(request)`` are the replies to a request."""
-    replies = None
-    while True:
-        try:
-            request = requests.send(replies)
-        except StopIteration as stop:
-            return stop.value
-        replies = replies_to(request)
 
 
 def train_of(client, broadcast):

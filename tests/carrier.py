@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from by_bytes import Federation, carry, held, make_client_data
+from by_bytes import Federation, held, make_client_data
 
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.coordinator import Coordinator, Plan
 from federatedscope_ggeur.federation.exchanges import Absence
+from federatedscope_ggeur.federation.exchanges.base import carry
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 
 SIZES = (20, 30, 25, 15)

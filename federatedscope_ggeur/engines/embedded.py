@@ -27,7 +27,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
 )
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.exchanges import ClientSide, Request, Requests
-from federatedscope_ggeur.federation.exchanges.base import Carried
+from federatedscope_ggeur.federation.exchanges.base import Carried, carry
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
@@ -183,16 +183,15 @@ class EmbeddedEngine:
 
     def carry(self, requests: Requests[T]) -> T:
         """Pass requests to clients and answers back, until the requests end."""
-        replies = None
-        while True:
-            try:
-                request = requests.send(replies)
-            except StopIteration as stop:
-                return stop.value
+
+        def replies_to(request: Request) -> dict:
             with self._shown(request):
                 replies = self._answers(request)
             if self.listen is not None:
                 self.listen(request, dict(replies))
+            return replies
+
+        return carry(requests, replies_to)
 
     def _shown(self, request: Request) -> AbstractContextManager[object]:
         if not request.kind.doing or self._workers is not None:

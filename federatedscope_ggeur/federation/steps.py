@@ -23,7 +23,6 @@ from federatedscope_ggeur.settings import (
     check_returned,
     check_section,
     is_of_plugin,
-    place_in,
     where_of,
 )
 
@@ -156,17 +155,8 @@ def register_step(name: str) -> Callable[[type[Step]], type[Step]]:
 
 
 def steps_of(run: Demands) -> tuple[Step, ...]:
-    """The steps of a run, in the order in which a client takes them.
-
-    Those of plugins stand in the order of ``ggeur.plugins``, whichever was imported
-    first.
-    """
-    parts = STEPS.allowed(run.plugins)
-    own = [part for part in parts if is_of_plugin(part)]
-    at = len(parts) if not own else parts.index(own[0])
-    rest = [part for part in parts if not is_of_plugin(part)]
-    own.sort(key=lambda part: place_in(run.plugins, part))
-    made = (part.of(run) for part in [*rest[:at], *own, *rest[at:]])
+    """The steps of a run, in the order in which a client takes them."""
+    made = (part.of(run) for part in STEPS.allowed(run.plugins))
     return tuple(step for step in made if step is not None)
 
 

@@ -39,7 +39,6 @@ from .registry import (
     import_modules,
     is_of_plugin,
     kind_of,
-    place_in,
     place_of,
     where_of,
 )

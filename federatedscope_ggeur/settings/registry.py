@@ -134,13 +134,20 @@ class Registry(Mapping[str, Part]):
     def allowed(self, plugins: Collection[str]) -> list[Part]:
         """The package's own parts, and those of modules that a run's `plugins` name.
 
-        A part is named by its module, or by a package that holds the module.
+        A part is named by its module, or by a package that holds the module. Parts of
+        plugins stand in the order of `plugins`, whichever was imported first.
         """
-        return [
+
+        def place(part: Part) -> int:
+            return _place_in(plugins, part)
+
+        parts = [
             part
             for part in self.values()
-            if not is_of_plugin(part) or place_in(plugins, part) < len(plugins)
+            if not is_of_plugin(part) or place(part) < len(plugins)
         ]
+        of_plugins = iter(sorted(filter(is_of_plugin, parts), key=place))
+        return [next(of_plugins) if is_of_plugin(part) else part for part in parts]
 
     @property
     def rule(self) -> Rule:
@@ -210,7 +217,7 @@ def is_of_plugin(part: object) -> bool:
     return getattr(part, "__module__", "").partition(".")[0] != _PACKAGE
 
 
-def place_in(plugins: Collection[str], part: object) -> int:
+def _place_in(plugins: Collection[str], part: object) -> int:
     """The index of the plugin that holds a part; ``len(plugins)`` if none does."""
     module = f"{getattr(part, '__module__', '')}."
     named = (i for i, one in enumerate(plugins) if module.startswith(f"{one}."))

@@ -176,6 +176,17 @@ Replies = dict[int, Union[tuple[bytes, ...], Carried, Absence]]
 Requests = Generator[Request, Replies, T]
 
 
+def carry(requests: Requests[T], replies_to: Callable[[Request], Any]) -> T:
+    """Answer each request by ``replies_to(request)``; return what they return."""
+    replies: Any = None
+    while True:
+        try:
+            request = requests.send(replies)
+        except StopIteration as stop:
+            return stop.value
+        replies = replies_to(request)
+
+
 @dataclass(frozen=True)
 class Spent:
     """The seconds of a part of a run, and its bytes to and from clients."""

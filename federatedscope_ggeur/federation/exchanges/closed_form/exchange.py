@@ -545,8 +545,8 @@ class ClosedFormExchange(Exchange):
             server.start_from(to_vector(begun.model))
         if choice.ends:
             server.trains = False
-            gains = "wrong_rows" not in choice.details
-            logger.info("%s", ENDS if gains else NO_GAIN)
+            is_right = "wrong_rows" in choice.details
+            logger.info("%s", NO_GAIN if is_right else ENDS)
         self._details = {**choice.recorded(solved.report), **temperature.details}
         notes = [units_note(form, held, self._demands.leaves_one_out)]
         if self._demands.personal and lda_of(form) is None:
