@@ -116,8 +116,11 @@ def table_rows() -> dict[Row, Config]:
         "ggeur.lda.shrinkage": 0.1,
     }
     for kind in ("LDA", "ridge"):
-        summed = {"ggeur.statistics": "summed"}
-        rows["closed form", f"{kind}, summed"] = {**rows["closed form", kind], **summed}
+        by_class = {"ggeur.statistics": "class"}
+        rows["closed form", f"{kind}, by class"] = {
+            **rows["closed form", kind],
+            **by_class,
+        }
     best = {
         "ggeur.closed_form": "auto",
         "ggeur.init": "closed_form",

@@ -277,7 +277,7 @@ STATISTICS, GEOMETRY = "ggeur.statistics", ["ggeur.geometry", "pooled"]
 CCVR, BEST = ["ggeur.calibrate", "ccvr"], ["ggeur.keep", "best"]
 PERSONAL = ["ggeur.personal.head", "means"]
 SHARE = ["ggeur.epoch_share", 0.5]
-NO_MEANS = "statistics: must be class or summed or compressed with"
+NO_MEANS = "statistics: must be needed or class or summed or compressed with"
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ NO_MEANS = "statistics: must be class or summed or compressed with"
         ([STATISTICS, "compressed"], "compressed needs one of .*geometry: pooled"),
         (
             [*LDA, *START, STATISTICS, "summed"],
-            "statistics: must be class with ggeur.steps",
+            "statistics: must be needed or class with ggeur.steps",
         ),
         (
             [*LDA, STATISTICS, "means"],
@@ -322,7 +322,7 @@ NO_MEANS = "statistics: must be class or summed or compressed with"
         ),
         (
             [*GEOMETRY, STATISTICS, "summed", *CCVR],
-            "statistics: must be class with ggeur.calibrate: ccvr",
+            "statistics: must be needed or class with ggeur.calibrate: ccvr",
         ),
         ([*SHARE, "ggeur.steps", "[]"], "must be 1 in a run without an augmented set"),
         ([*SHARE, *LDA], "must be 1 in a run without"),

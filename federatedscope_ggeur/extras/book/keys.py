@@ -34,7 +34,7 @@ def objections(run: Demands) -> Objections:
     why = "since the server stores each client's exact statistics"
     yield Objection("book", {"secure_sums": ["none"], "dp.epsilon": [0]}, why)
     plain = {
-        "statistics": ["class", "summed"],
+        "statistics": ["needed", "class", "summed"],
         "float32_means": [False],
         "personal.head": ["none"],
     }

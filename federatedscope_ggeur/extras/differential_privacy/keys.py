@@ -234,7 +234,7 @@ _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
     "lda.shrinkage": ([None], _FIXED),
     "lda.priors": (["counts"], _FIXED),
     "lda.standardize": ([False], _FIXED),
-    "statistics": (["class"], "which sends statistics in its own form"),
+    "statistics": (["needed", "class"], "which sends statistics in its own form"),
     "float32_means": ([False], "since clients send no means"),
     "min_samples": ([5, 1], "which uses all rows, without a threshold"),
     "secure_sums_radius": ([1.01], _SCALED),

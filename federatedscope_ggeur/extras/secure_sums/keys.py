@@ -139,7 +139,7 @@ def objections(run: Demands) -> Objections:
         {"calibrate": ["none"]},
         "since calibration sends statistics of each client",
     )
-    sums = {"statistics": ["class", "summed"]}
+    sums = {"statistics": ["needed", "class", "summed"]}
     yield Objection(own, sums, "which only sends sums")
     why = "since nobody sees single clients' statistics in round 0"
     yield Objection(own, {"screen": ["warn", "off"]}, why)

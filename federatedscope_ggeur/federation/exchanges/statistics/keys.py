@@ -24,12 +24,13 @@ class StatisticsKeys(Section):
     """The settings of class statistics."""
 
     statistics: str = key(
-        "class",
-        "What a client sends of each class in round 0, beside counts and means. "
+        "needed",
+        "What a client sends in round 0, beside the counts and means of its classes. "
         "class: a scatter matrix for each class. summed: one scatter, summed over "
-        "classes; most closed forms need no more. means: no scatter. compressed: the "
-        "main directions of the summed scatter, in few bits.",
-        one_of("class", "summed", "means", "compressed"),
+        "classes; closed forms need no more. means: no scatter. needed: the least of "
+        "these that the other settings allow. compressed: the main directions of the "
+        "summed scatter, in few bits.",
+        one_of("needed", "class", "summed", "means", "compressed"),
         shared=True,
     )
     compressed_rank: int | None = key(
@@ -76,6 +77,7 @@ class StatisticsKeys(Section):
 
 #: What statistics can hold at most, in the words of the closed forms.
 _HOLDS = {
+    "needed": "class",
     "class": "class",
     "summed": "pooled",
     "compressed": "pooled",
@@ -89,13 +91,14 @@ _WHY = {
 
 def needed_content(run: Demands) -> str:
     """What travels beside counts and means; parts that nothing needs are not sent."""
-    content = _HOLDS[run.of(StatisticsKeys).statistics]
+    set_to = run.of(StatisticsKeys).statistics
+    needs = max((NEEDS.index(need) for _, need in _needs(run)), default=0)
+    if set_to == "needed":
+        return NEEDS[needs]
     # Training may need the scatters. Without it no scatter by class travels.
-    if all(need == "means" for _, need in _needs(run)) and (
-        content != "class" or not run.trains
-    ):
+    if needs == 0 and (set_to != "class" or not run.trains):
         return "means"
-    return content
+    return _HOLDS[set_to]
 
 
 def statistics_form(run: Demands) -> StatisticsForm:
