@@ -30,7 +30,7 @@ NUMBERS = ROOT / "benchmarks" / "results" / "accuracy_against_bytes.csv"
 #: its point that stands.
 DRAWN = {
     "FedAvg": ("FedAvg", "rival", "left"),
-    "SCAFFOLD": ("SCAFFOLD", "rival", "above"),
+    "SCAFFOLD": ("SCAFFOLD", "rival", "above right"),
     "NCM": ("NCM (class means)", "rival", "above"),
     "GGEUR": ("GGEUR", "ours", "right"),
     "GGEUR, compressed": ("GGEUR, compressed", "ours", "below left"),
@@ -42,6 +42,7 @@ _LABEL = {
     "right": (11, 4, "start"),
     "left": (-11, 4, "end"),
     "above": (0, -12, "middle"),
+    "above right": (6, -4, "start"),
     "below": (0, 22, "middle"),
     "below left": (16, 20, "end"),
 }
@@ -157,7 +158,9 @@ def accuracy_against_bytes(points: Sequence[Point]) -> str:
         high, middle = y(point.accuracy + point.error), y(point.accuracy)
         ends = f"M{at - 4:.1f} {low:.1f} h8 M{at - 4:.1f} {high:.1f} h8"
         bar = f"M{at:.1f} {low:.1f} V{high:.1f} {ends}"
-        beside = {"above": high, "below": low, "below left": low}.get(side, middle)
+        beside = middle
+        if side.startswith(("above", "below")):
+            beside = high if side.startswith("above") else low
         parts += [
             f'<path class="{kind}" d="{bar}"/>',
             f'<circle class="{kind}" cx="{at:.1f}" cy="{middle:.1f}" r="5"/>',
