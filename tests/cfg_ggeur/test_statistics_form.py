@@ -28,16 +28,13 @@ def task_of(config, *settings):
     [
         ([], ("class", False, None)),
         (LDA, ("pooled", True, None)),
-        ([*LDA, *CLASS], ("class", True, None)),
-        ([*LDA, *START], ("class", True, None)),
         ([*LDA, *START, *POOLED], ("pooled", True, None)),
         ([*LDA, *SUMMED], ("pooled", True, None)),
         (NCM, ("means", True, None)),
         ([*NCM, *SUMMED], ("means", True, None)),
         ([*NCM, "ggeur.statistics", "means"], ("means", True, None)),
         ([*NCM, *START, "ggeur.steps", []], ("means", True, None)),
-        # What is trained afterwards may come to need the scatters.
-        ([*NCM, *START, "ggeur.steps", [], *CLASS], ("class", True, None)),
+        ([*NCM, *CLASS], ("class", True, None)),
         ([*NCM, *START], ("class", True, None)),
         ([*NCM, *START, *POOLED, *SUMMED], ("pooled", True, None)),
         (POOLED, ("pooled", False, None)),

@@ -26,9 +26,9 @@ class StatisticsKeys(Section):
     statistics: str = key(
         "needed",
         "What a client sends in round 0, beside the counts and means of its classes. "
-        "class: a scatter matrix for each class. summed: one scatter, summed over "
-        "classes; closed forms need no more. means: no scatter. needed: the least of "
-        "these that the other settings allow. compressed: the main directions of the "
+        "class: a scatter matrix for each class. summed: at most one scatter, summed "
+        "over classes; closed forms need no more. means: no scatter. needed: the least "
+        "of these that the other settings need. compressed: the main directions of the "
         "summed scatter, in few bits.",
         one_of("needed", "class", "summed", "means", "compressed"),
         shared=True,
@@ -91,14 +91,11 @@ _WHY = {
 
 def needed_content(run: Demands) -> str:
     """What travels beside counts and means; parts that nothing needs are not sent."""
-    set_to = run.of(StatisticsKeys).statistics
-    needs = max((NEEDS.index(need) for _, need in _needs(run)), default=0)
-    if set_to == "needed":
-        return NEEDS[needs]
-    # Training may need the scatters. Without it no scatter by class travels.
-    if needs == 0 and (set_to != "class" or not run.trains):
-        return "means"
-    return _HOLDS[set_to]
+    most = run.of(StatisticsKeys).statistics
+    if most == "class":
+        return "class"
+    needs = (NEEDS.index(need) for _, need in _needs(run))
+    return NEEDS[min(max(needs, default=0), NEEDS.index(_HOLDS[most]))]
 
 
 def statistics_form(run: Demands) -> StatisticsForm:
