@@ -41,11 +41,6 @@ def pulled(apart, counts, between, within):
     return h * apart, within + (h * noise).mean(axis=0)
 
 
-def test_counts_are_pulled_to_their_mean():
-    expected, _ = plain_counts(release(0).counts)
-    assert noise_aware.likely_counts(release(0)).tolist() == pytest.approx(expected)
-
-
 def test_counts_and_sums_alone():
     held = release(1)
     counts, total = plain_counts(held.counts)

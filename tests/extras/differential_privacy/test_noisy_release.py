@@ -95,16 +95,6 @@ def test_constructed_neighbours_reach_every_sensitivity():
         assert change >= 0.99 * BLOCKS[block]
 
 
-@pytest.mark.parametrize("rows", [1, 4, 5])
-def test_a_class_counts_from_its_first_row(rows):
-    features, labels = torch.ones(rows, D), torch.zeros(rows, dtype=torch.int64)
-    centre = torch.zeros(D)
-    whole = blocks(features, labels, centre)
-    less = blocks(features[:-1], labels[:-1], centre)
-    assert distances(whole, less)["sums"] == pytest.approx(CLIP, rel=1e-3)
-    assert whole["counts"][0] == rows
-
-
 def test_rows_without_a_length_become_zero():
     rows = torch.zeros(3, D)
     rows[1, 0], rows[2, 1] = float("nan"), float("inf")

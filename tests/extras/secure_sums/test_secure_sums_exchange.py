@@ -14,7 +14,7 @@ from spoilt_messages import SCHEMA, opened, pack, refusal
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
-from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.extras.secure_sums import exchange
 from federatedscope_ggeur.extras.secure_sums.messages import (
     MaskedRequest,
@@ -26,7 +26,6 @@ from federatedscope_ggeur.extras.secure_sums.settings import STAGES, SumSettings
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges import Absence
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.wire.schema import Declared
 
 SETTINGS = SumSettings(
@@ -131,14 +130,6 @@ def test_more_rows_than_clients_declared_are_noticed(carried):
     carried.membership.declared.update({k: Declared(train=5) for k in ALL})
     with pytest.raises(GGEURError, match="declared 20 together"):
         gathered(carried)
-
-
-def test_a_client_answers_only_what_its_settings_ask_for(carried):
-    with pytest.raises(MessageError, match="secure_sums"):
-        carried.handlers[1].answer(STATISTICS, ())
-    plain = Carrier(Federation(make_client_data(SIZES), steps=(1,)))
-    with pytest.raises(MessageError, match="secure_sums"):
-        plain.handlers[1].answer(exchange.SUM_KINDS["means"], (b"",))
 
 
 @pytest.mark.parametrize("field", ["stage", "session", "masked"])
