@@ -30,11 +30,9 @@ def trained(method, rounds=2, **options):
     """A federation after so many rounds, with the last broadcast and updates."""
     run = begun(method, **options)
     for number in range(1, rounds + 1):
-        run.sent = run.send(run.broadcast(number))
-        run.updates = {
-            k: train_of(client, run.sent) for k, client in run.clients.items()
-        }
-        run.training.step(number, run.updates.values())
+        updates = run.train(number)
+        run.step(number, updates)
+    run.updates = {update.client: update for update in updates}
     run.sent = run.send(run.broadcast(rounds))
     return run
 

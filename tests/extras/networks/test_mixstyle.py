@@ -44,14 +44,6 @@ class TestMixed:
         scale = (new_std / std)[..., None, None]
         torch.testing.assert_close(gradient, weights * scale, rtol=1e-5, atol=1e-5)
 
-    def test_one_row_and_a_share_of_one_change_nothing(self):
-        one = draw(1, 2, 3, 3)
-        alone = mixed(one, torch.tensor([0]), torch.tensor([[0.3]]).double())
-        torch.testing.assert_close(alone, one)
-        maps = draw(3, 2, 3, 3)
-        kept = mixed(maps, self.other, torch.ones(3, 1, dtype=torch.float64))
-        torch.testing.assert_close(kept, maps)
-
 
 @pytest.mark.slow
 def test_probability_zero_is_fedavg_to_the_bit():

@@ -9,6 +9,7 @@ import torch
 from by_bytes import CLASSES, eval_params_of
 from digits_network import digits_words
 from elsewhere import GPU
+from federations import train_plainly
 from image_federations import (
     RATE,
     SIZES,
@@ -51,20 +52,8 @@ from federatedscope_ggeur.models import (
 from federatedscope_ggeur.rng import torch_generator
 
 
-def trained_by_torch(model, start, rows, labels, steps, optimizer=RATE):
-    """Full batches through the plain network by torch's own optimiser: [P + Q]."""
-    twin = copy.deepcopy(model)
-    with torch.no_grad():
-        twin.load_state_dict(model.at(start).state_dict())
-    twin.train().requires_grad_(True)
-    make = getattr(torch.optim, optimizer.type)
-    own = make(twin.parameters(), lr=optimizer.lr, **optimizer.options)
-    pictures = ((rows / 255 - 0.5) / 0.5).view(-1, 1, 8, 8)
-    for _ in range(steps):
-        own.zero_grad()
-        F.cross_entropy(twin.network(pictures), labels).backward()
-        own.step()
-    return to_vector(twin)
+def plain_loss(model, pictures, labels):
+    return F.cross_entropy(model.network(pictures), labels)
 
 
 class TestFit:
@@ -74,7 +63,8 @@ class TestFit:
         model, (rows, labels) = make_model(norm=norm), images(20, seed=2)
         start = to_vector(model)
         settings = TrainingSettings(optimizer, 3, "epoch", 1000, shuffle=False)
-        wanted = trained_by_torch(model, start.clone(), rows, labels, 3, optimizer)
+        batch = ((rows / 255 - 0.5) / 0.5).view(-1, 1, 8, 8), labels
+        wanted = train_plainly(model, start.clone(), [batch] * 3, optimizer, plain_loss)
         result = fit(model, start, rows, labels, settings, seed=0)
         torch.testing.assert_close(result.weights, wanted, rtol=0, atol=2e-6)
         assert torch.equal(result.params, result.weights[: num_trainable(model)])

@@ -10,9 +10,8 @@ from federatedscope_ggeur.models import named_tensors, to_vector
 
 def test_statistics_alone_are_the_client_s():
     run = begun(SiloBN())
-    sent = run.send(run.broadcast(1))
-    updates = [run.fit(k, sent) for k in (1, 2, 3)]
-    run.training.step(1, updates)
+    updates = run.train(1)
+    run.step(1, updates)
     after = run.send(run.broadcast(1))
     model, client = run.server.model, run.clients[2]
     ours = named_tensors(model, eval_params_of(client, after))

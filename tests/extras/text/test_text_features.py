@@ -9,6 +9,7 @@ import numpy as np
 import open_clip
 import pytest
 import torch
+from closed_form_oracle import softmax
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -187,10 +188,6 @@ def test_lists_expand_in_place_and_nothing_stands_twice():
     assert expand(["one"]) == ("a photo of a {}.",)
     assert expand(["{}!", "imagenet80", "one"])[:2] == ("{}!", IMAGENET80[0])
     assert len(expand(["imagenet80", "one"])) == 80  # "one" is among them
-
-
-def test_underscores_in_names_are_spaces():
-    assert fill("a photo of a {}.", "alarm_clock") == "a photo of a alarm clock."
 
 
 def test_fedtpgs_config_takes_bare_names_as_its_release_does():
@@ -471,11 +468,6 @@ def adapter_batch(count=7):
     rng = np.random.default_rng(3)
     rows = 10 * rng.normal(size=(count, ADAPTER_DIM)).astype(np.float32)
     return torch.from_numpy(rows), torch.from_numpy(rng.integers(0, C, size=count))
-
-
-def softmax(rows):
-    rows = np.exp(rows - rows.max(axis=1, keepdims=True))
-    return rows / rows.sum(axis=1, keepdims=True)
 
 
 def adapted(model, rows):

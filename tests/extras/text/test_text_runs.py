@@ -32,15 +32,12 @@ def ended(cfg):
     return Run(cfg).follow(lambda record: None)
 
 
-def test_zero_shot_sends_nothing_up(config, texts):
+def test_zero_shot_sends_nothing_up(config):
     results = ended(config(*ZERO_SHOT))
     assert results.rounds == []
     assert results.round0.statistics_bytes_up == {}
     assert results.round0.closed_form.method == "zeroshot"
-    head = results.model.classifier
-    assert torch.equal(head.weight, 20 * texts.features)
     assert results.final.avg > 0.5  # of 12 classes
-    assert results.round0.closed_form.details["logit_scale"] == 20
 
 
 def test_training_starts_at_zero_shot(config, texts):
