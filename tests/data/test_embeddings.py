@@ -1,6 +1,8 @@
 """The containers refuse what does not fit and say where it is."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +20,6 @@ from federatedscope_ggeur.data import (
     Embeddings,
     Encoder,
     EncoderSettings,
-    EncodingSettings,
-    ExtractionSettings,
     Shares,
     check_encoder,
     embed_data,
@@ -266,7 +266,7 @@ def images():
 
 
 @pytest.fixture
-def encoding(tmp_path):
+def encoding(settings):
     """A function (options) -> settings of an encoder with a setting of its own."""
 
     @register_encoder("scaled", settings=[Key("factor", 1.0, "Factor.", positive)])
@@ -281,12 +281,7 @@ def encoding(tmp_path):
         )
 
     def build(**options):
-        return EncodingSettings(
-            EncoderSettings("scaled", options=options),
-            ExtractionSettings(4, 0, 1),
-            "cpu",
-            str(tmp_path / "cache"),
-        )
+        return replace(settings, encoder=EncoderSettings("scaled", options=options))
 
     return build
 
@@ -338,13 +333,11 @@ def test_an_encoder_finds_its_settings_and_says_what_they_change(images, encodin
         assert (same.extracted, same.files) == (0, once.files)
 
 
-def test_an_encoder_without_settings_leaves_no_trace_of_them(images, tmp_path):
-    pixels = EncoderSettings("pixels", image_size=4)
+def test_an_encoder_without_settings_leaves_no_trace_of_them(images, settings):
     with pytest.raises(ConfigError, match=r"ggeur\.pixels\.factor: the encoder"):
         check_encoder(EncoderSettings("pixels", options={"factor": 2.0}))
-    settings = EncodingSettings(pixels, ExtractionSettings(4, 0, 1), "cpu", tmp_path)
     embed_data("greys@ggeur", "", settings)
-    (record,) = (tmp_path / "index").glob("*.json")
+    (record,) = Path(settings.cache).glob("index/*.json")
     request = json.loads(record.read_text())["request"]
     assert "options" not in request["encoder"]
     assert request["options"] == {"brightness": 0.5, "side": 4, "limit": None}

@@ -39,6 +39,7 @@ N = 40
 X = np.random.default_rng(0).normal(size=(N, 3)).astype("float32")
 Y = np.arange(N) % 4
 SITE = np.array(["north", "south"])[np.arange(N) // 5 % 2]
+NCM = {"ggeur.closed_form": "ncm", "ggeur.keep": "trained", "ggeur.init": "random"}
 
 
 def test_names_users_and_defaults():
@@ -65,27 +66,13 @@ def test_rows_may_be_bfloat16():
     assert torch.equal(data.clients[0].train.features, rows.float())
 
 
-def test_a_run_on_them_is_the_run_on_files(tmp_path):
-    test = np.arange(N) % 2 == 0
-    for domain in ("north", "south"):
-        (tmp_path / domain).mkdir()
-        for split, mask in (("train", ~test), ("test", test)):
-            mine = mask & (domain == SITE)
-            path = tmp_path / domain / f"{split}.npz"
-            np.savez(path, features=X[mine], labels=Y[mine])
-    settings = {"ggeur.closed_form": "lda", "ggeur.init": "random"}
-    settings |= {"ggeur.keep": "trained", "ggeur.privacy.min_samples": 1}
-    there = run(
-        "ggeur_own_embeddings.yaml", overrides={**settings, "data.root": str(tmp_path)}
-    )
-    data = FederatedData.from_arrays(X, Y, SITE, SITE, test=test)
-    here = run("ggeur_own_embeddings.yaml", data, overrides=settings)
-    assert np.array_equal(here.predict_proba(X), there.predict_proba(X))
-    assert here.final.accuracy == there.final.accuracy
-    data_settings = {"federate.method": "ggeur", "data.type": "embeddings@ggeur"}
-    full = {**settings, **data_settings, "ggeur.use": True}
-    made = [run(said, data).predict_proba(X) for said in (full, settings)]
-    assert np.array_equal(*made)
+def test_a_dict_need_not_say_that_data_are_given():
+    """That a run on them is the run on files: tests/engines/contract."""
+    data = FederatedData.from_arrays(X, Y, SITE, SITE)
+    said = {"federate.method": "ggeur", "data.type": "embeddings@ggeur"}
+    full = {**NCM, **said, "ggeur.use": True}
+    found = [run(settings, data).predict_proba(X) for settings in (full, NCM)]
+    assert np.array_equal(*found)
 
 
 def test_a_dict_with_data_may_name_its_own_type():
@@ -159,15 +146,13 @@ def test_federations_that_no_run_could_use_are_refused(changes, message):
 
 
 def test_what_nothing_can_be_learned_from_is_said(caplog):
-    settings = {"ggeur.closed_form": "ncm", "ggeur.keep": "trained"}
-    settings |= {"ggeur.init": "random"}
     for features, labels, problem in (
         (X, np.zeros(N, int), "of one class, '0': no head learns anything"),
         (np.ones_like(X), Y, "are equal, so no head can tell classes apart"),
     ):
         data = FederatedData.from_arrays(features, labels)
         caplog.clear()
-        results = run("ggeur_own_embeddings.yaml", data, overrides=settings)
+        results = run("ggeur_own_embeddings.yaml", data, overrides=NCM)
         warned = [one for one in caplog.records if one.levelname == "WARNING"]
         assert sum(problem in one.getMessage() for one in warned) == 1
         assert sum(problem in note for note in results.notes) == 1
@@ -239,9 +224,7 @@ def test_torch_data_sets_are_embedded_through_the_cache(tmp_path, form):
     assert torch.equal(data.clients[1].train.features, again.clients[1].train.features)
     assert data.class_names == (Pictures.classes if form(sites["north"]) is
                                 sites["north"] else ("0", "1"))  # fmt: skip
-    settings = {"ggeur.closed_form": "ncm", "ggeur.keep": "trained"}
-    found = run("ggeur_own_embeddings.yaml", data,
-                overrides={**settings, "ggeur.init": "random"})  # fmt: skip
+    found = run("ggeur_own_embeddings.yaml", data, overrides=NCM)
     assert found.final.avg > 0.9
 
 

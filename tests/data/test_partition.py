@@ -120,11 +120,6 @@ def test_domains_are_drawn_independently(splitter):
     assert third != fourth
 
 
-def test_iid_divides_evenly():
-    data = divide(make_dataset((61,), (5,)), clients=4)
-    assert sorted(len(c.train) for c in data.clients) == [15, 15, 15, 16]
-
-
 def test_domain_fraction_and_its_default():
     dataset = make_dataset((100, 50), (10, 10))
     data = divide(dataset, "domain", [{"fraction": 0.3}], clients=4)
@@ -310,7 +305,6 @@ def test_each_client_sets_rows_of_its_own_aside(splitter, share, seed):
         classes = before.train.labels.bincount()
         spare = int((classes - 1).clamp(min=0).sum())
         assert len(held.val) == min(round(share * len(before.train)), spare)
-        assert set(held.train.labels.tolist()) == set(before.train.labels.tolist())
     again = divide(dataset, splitter, clients=5, seed=seed, validation=share)
     assert [numbers(c.val) for c in again.clients] == [
         numbers(c.val) for c in data.clients

@@ -117,8 +117,7 @@ def test_syn_as_image_files(tmp_path, folder, parts):
 
 
 def test_any_domain_as_image_files_beside_packed_ones(tmp_path):
-    for part in ("train", "test"):
-        draw_tree(tmp_path / "mnist", [part], "0123456789", images=1)
+    draw_tree(tmp_path / "mnist", ["train", "test"], "0123456789", images=1)
     write_usps(tmp_path / "usps")
     sizes = [(d.name, len(d.train)) for d in read_digits(tmp_path).domains]
     assert sizes == [("mnist", 10), ("usps", 20)]
@@ -165,8 +164,7 @@ def test_an_empty_folder(tmp_path, name):
 
 
 def test_folders_that_are_no_digits(tmp_path):
-    for part in ("train", "test"):
-        draw_tree(tmp_path / "syn", [part], ["0", "one"], images=1)
+    draw_tree(tmp_path / "syn", ["train", "test"], ["0", "one"], images=1)
     refuse(read_digits, tmp_path, tmp_path / "syn", "classes 'one'")
 
 

@@ -67,13 +67,12 @@ SPELT = {
     "office_home": [
         (*HOME[:3], real) for real in ("Real World", "Real_World", "RealWorld")
     ],
-    "pacs": [],
 }
 PLACES = [
     (name, below, folders)
     for name, (domains, _, places) in FOLDERS.items()
     for below in places
-    for folders in (domains, *SPELT[name])
+    for folders in (domains, *SPELT.get(name, []))
 ]
 
 
@@ -163,8 +162,7 @@ def test_office_caltech_sizes_need_the_whole_domain(tmp_path):
 
 
 def test_office_caltech_split_of_its_own_is_not_split_again(tmp_path):
-    for part in ("train", "test"):
-        draw_tree(tmp_path / "dslr", [part], TEN, images=1)
+    draw_tree(tmp_path / "dslr", ["train", "test"], TEN, images=1)
     with pytest.raises(DataError, match=r"dslr: the domain has its own split"):
         read_office_caltech(tmp_path, split="fedbn")
 
@@ -410,8 +408,7 @@ def test_the_known_error_in_the_lists_is_passed_over(tmp_path):
 
 
 def test_folders_of_a_split_need_no_lists(tmp_path):
-    for part in ("train", "test"):
-        draw_tree(tmp_path / "photo", [part], PACS_CLASSES, images=1)
+    draw_tree(tmp_path / "photo", ["train", "test"], PACS_CLASSES, images=1)
     write_lists(tmp_path, ["photo"])
     domain = read_pacs(tmp_path).domains[0]
     assert (len(domain.train), len(domain.test)) == (7, 7)

@@ -84,14 +84,6 @@ def test_as_torchvision_reads_it(tmp_path, name, write, folder):
         assert list(data.class_names) == list(theirs.classes)
 
 
-def test_cifar100_has_the_fine_labels(tmp_path):
-    write_cifar100(tmp_path / PYTHON_100)
-    data = read_cifar100(tmp_path)
-    assert len(data.class_names) == 100
-    assert data.class_names[7] == "fine 7"
-    assert data.domains[0].train.labels.tolist() == [90, 91, 92, 93, 94, 95]
-
-
 def test_keys_of_python_2_may_be_bytes(tmp_path):
     write_cifar10(tmp_path)
     for path in tmp_path.iterdir():
