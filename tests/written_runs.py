@@ -119,13 +119,7 @@ def write(folder: Path, results: reporting.Results, cell: object = None) -> Path
     return folder
 
 
-def write_study(
-    folder: Path,
-    study,
-    means: Mapping[tuple[str, ...], float],
-    rounds: int = 4,
-    domains=DOMAINS,
-) -> Path:
+def write_study(folder: Path, study, means: Mapping[tuple[str, ...], float]) -> Path:
     """A study's folder: a cell for each of the points in `means`, and each seed."""
     from federatedscope_ggeur.extras.studies.study import Cell, to_text
 
@@ -137,7 +131,7 @@ def write_study(
             labels = dict(zip(names, points))
             write(
                 folder / f"cell_{number}" / f"seed_{seed}",
-                made(noisy(mean, seed, rounds, domains), seed, {"cell": number}),
+                made(noisy(mean, seed), seed, {"cell": number}),
                 Cell(study.name, labels, seed),
             )
     return folder

@@ -256,21 +256,15 @@ def test_it_says_what_two_builds_that_do_not_fit_need(ggeur, monkeypatch):
     assert "must come from the same release and build" in shown
 
 
-def doctor(tmp_path, torch: str) -> subprocess.Popen:
-    """Where importing torch runs `torch`."""
-    (tmp_path / "torch.py").write_text(torch)
-    return subprocess.Popen(
+def test_the_first_lines_come_before_torch(tmp_path):
+    (tmp_path / "torch.py").write_text("import time\ntime.sleep(10_000)\n")
+    process = subprocess.Popen(
         [sys.executable, "-m", "federatedscope_ggeur", "doctor"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def test_the_first_lines_come_before_torch(tmp_path):
-    process = doctor(tmp_path, "import time\ntime.sleep(10_000)\n")
     try:
         # A pipe: what is read here has been flushed.
         assert process.stdout.readline().startswith("federatedscope_ggeur ")
@@ -284,13 +278,13 @@ def test_the_first_lines_come_before_torch(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("error", ["ImportError", "OSError"])
 def test_a_torch_that_does_not_work_is_named(tmp_path, error):
-    process = doctor(tmp_path, f"raise {error}('no such library')\n")
-    report, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 1
-    assert "MISSING torch: " in report
-    assert "no such library" in report
-    assert "accelerator: unknown without torch" in report
-    assert not errors
+    (tmp_path / "torch.py").write_text(f"raise {error}('no such library')\n")
+    done = program("doctor", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "MISSING torch: " in done.stdout
+    assert "no such library" in done.stdout
+    assert "accelerator: unknown without torch" in done.stdout
+    assert not done.stderr
 
 
 # ``ggeur embed``.
@@ -332,9 +326,7 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, monkeypatch, ggeur):
         errors = ggeur(*arguments, status=130).err
     assert "interrupted; finished embeddings stay" in errors
     assert "Traceback" not in errors
-    shown = ggeur(*arguments)
-    assert "18 of 36 images are in the cache" in shown.err
-    assert "72 images, D = 1764, 0.5 MB: 54 embedded now" in shown.out
+    assert "54 embedded now" in ggeur(*arguments).out
 
 
 # What Tab offers, in a real bash.

