@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -230,13 +231,7 @@ def published(file, trained, monkeypatch):
 
 @pytest.mark.parametrize(
     ("tell", "trained"),
-    [
-        (named, True),
-        (described, True),
-        (described, False),
-        (published, True),
-        (published, False),
-    ],
+    [(named, True), *product((described, published), (True, False))],
 )
 def test_a_file_s_weights_decide(tiny, file, tell, trained, monkeypatch, tmp_path):
     """Its name, the config beside it, or the hash of a published file tells. Where it
@@ -249,6 +244,14 @@ def test_a_file_s_weights_decide(tiny, file, tell, trained, monkeypatch, tmp_pat
     assert twin.identity == plain.identity
     image = torch.rand(1, 3, 32, 32)
     assert torch.equal(twin.encode(image), plain.encode(image))
+
+
+def test_the_activations_give_different_features(tiny, file):
+    image = torch.rand(1, 3, 32, 32)
+    with_it, without = (
+        build(tiny, str(file), said).encode(image) for said in ("with", "without")
+    )
+    assert not torch.allclose(with_it, without, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")  # tracing is deprecated, OpenAI's files stay

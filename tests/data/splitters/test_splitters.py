@@ -78,13 +78,6 @@ def test_what_fits_is_divided_without_rest(case, seed):
     assert set(held[held > 0]) <= {per_class // parts, -(-per_class // parts)}
 
 
-def test_many_clients_need_no_luck():
-    """A draw that starts anew at each clash would not end: the chance is 3e-49."""
-    train = rows_of(balanced(10, 500))
-    held = counts(divided("classes", [{"per_client": 5}], 100, train), 10)
-    assert ((held > 0).sum(axis=1) == 5).all()
-
-
 @pytest.mark.slow
 def test_clients_are_alike():
     """Over many seeds each client has each class, and each pair, about as often."""

@@ -30,9 +30,8 @@ def write_domains(folder, per_class, dim=24, names=("one", "two", "three")):
         rng = np.random.default_rng(number)
         features, labels = [], []
         for c, n in enumerate(counts):
-            basis = np.linalg.qr(np.random.default_rng([0, c]).normal(size=(dim, dim)))[
-                0
-            ]
+            drawn = np.random.default_rng([0, c]).normal(size=(dim, dim))
+            basis, _ = np.linalg.qr(drawn)
             lengths = np.array([32, 16, 8, 4, 2, *[0.01] * (dim - 5)])
             features.append(rng.normal(size=(n, dim)) * lengths @ basis.T + 5 * c)
             labels += [c] * n

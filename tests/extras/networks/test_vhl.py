@@ -26,10 +26,6 @@ from federatedscope_ggeur.reporting import Results
 SMALL = {"images_per_class": 6, "batch_size": 8}
 
 
-def small_vhl(**settings):
-    return vhl.VHL(**{**SMALL, **settings})
-
-
 def test_the_set_is_of_the_run_s_seed_alone():
     one, again, other = (vhl.noise_set(8, (1, 8, 8), seed) for seed in (0, 0, 1))
     assert torch.equal(one, again)
@@ -48,7 +44,7 @@ def test_only_the_first_passes_are_aligned():
     def after(method):
         return federate_images(method, rounds=1).weights[1]
 
-    runs = [after(small_vhl(align_epochs=epochs, virtual=0.0)) for epochs in range(4)]
+    runs = [after(vhl.VHL(**SMALL, align_epochs=n, virtual=0.0)) for n in range(4)]
     torch.testing.assert_close(runs[0], after(FedAvg()))
     assert not torch.allclose(runs[1], runs[0], atol=1e-4)
     assert not torch.allclose(runs[2], runs[1], atol=1e-4)

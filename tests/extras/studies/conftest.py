@@ -1,5 +1,7 @@
 """Studies on disk: one that runs, and one of two methods at two alphas, five seeds."""
 
+from functools import partial
+
 import pytest
 from study_on_disk import StudyOnDisk
 from written_runs import write_study
@@ -17,11 +19,7 @@ from federatedscope_ggeur.extras.studies.study import (
 @pytest.fixture
 def make_study(tmp_path):
     """A study file and the command that runs it, given what differs from the usual."""
-
-    def make(**content):
-        return StudyOnDisk(tmp_path, **content)
-
-    return make
+    return partial(StudyOnDisk, tmp_path)
 
 
 METHODS, ALPHAS = ["FedAvg", "FedAvg + GGEUR_1 & 50%"], ["0.5", "0.1"]

@@ -281,12 +281,10 @@ def draws(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def spaces():
-    centre = draws(D).double()
-    return [Space.raw(D), Space("standard", centre, 0.5)]
+SPACES = [Space.raw(D), Space("standard", draws(D).double(), 0.5)]
 
 
-@pytest.mark.parametrize("space", spaces(), ids=lambda space: space.kind)
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: space.kind)
 def test_the_gradient_is_that_of_the_square_on_raw_embeddings(space):
     model, target = models.LinearHead(D, C), draws(C, D)
     pull = TextPull(target, 0.7)

@@ -289,7 +289,6 @@ def test_of_none_one_and_equal_numbers():
     assert Spread.of([0.5]) == Spread(1, 0.5, None, None, None)
     # 0.1 + 0.2 is not 0.3 to the bit: rounding is no spread.
     assert Spread.of([0.3, 0.1 + 0.2, 0.3]).sd == 0.0
-    assert Spread.of([0.5, 0.5]).low is None
 
 
 @examples(40)
@@ -643,13 +642,12 @@ ROWS = {
     "own": ("trained", "b", "clients"),
     "alone": ("trained", None, "clients"),
 }
-SEEDS = (1, 2)
 
 
 @pytest.fixture
 def compared(tmp_path) -> Comparison:
     for name, (head, digest, whose) in ROWS.items():
-        for seed in SEEDS:
+        for seed in (1, 2):
             sha256 = None if digest is None else digest * 63 + str(seed)
             run = made([{"art": 0.5}, {"art": 0.25}], seed, {"name": name})
             left = {"head": head, "head_sha256": sha256, "scored": whose}
