@@ -30,7 +30,10 @@ def components_of(
         statistics = stats(rows[here], labels[here], num_classes, own)
         domain = names[domains[clients == k][0]]
         parts.append(Components.of_client(statistics, k, domain, names))
-    return Components.joined(parts)
+    every = slice(None) if held is None else held
+    own = None if weights is None else weights[every]
+    whole = stats(rows[every], labels[every], num_classes, own)
+    return Components.joined(parts).with_scatters_of(whole)
 
 
 def scored(rows, labels, client=1, domain=0, inside=None, weights=None):

@@ -205,7 +205,9 @@ class MLPGradient:
 class MixtureHead(Model):
     """The mixture head: a class has one or more components j.
 
-    The logits are ``s log sum_{j of c} exp(w_j x + b_j)``.
+    The logits are ``s log sum_{j of c} exp(w_j x + b_j)``. If classes have precisions
+    P_c, with ``z = x - m`` they are ``s (log sum_{j of c} exp(w_j z + b_j) - z P_c z /
+    2)``.
 
     Each class has one or more components. Their number is known only once the head is
     computed, so the length of the parameter vector may vary. The head is not trained,
@@ -219,9 +221,16 @@ class MixtureHead(Model):
         The class of each component. Every class has at least one.
     scale : Parameter of shape (1,)
         s, the inverse of the temperature.
+    centre : Parameter of shape (D + r,), or None
+        m, and r zeros. Through these the number of all parameters tells that the head
+        has precisions: see `make_room_for`.
+    precisions : Parameter of shape (C, D, D), or None
+        P_c.
     """
 
     fixed_size = False
+    centre: nn.Parameter | None
+    precisions: nn.Parameter | None
 
     def __init__(self, in_features: int, num_classes: int):
         super().__init__(in_features, num_classes)
@@ -231,15 +240,27 @@ class MixtureHead(Model):
 
     @classmethod
     def of_components(
-        cls, weight: Tensor, bias: Tensor, classes: Tensor, num_classes: int
+        cls,
+        weight: Tensor,
+        bias: Tensor,
+        classes: Tensor,
+        num_classes: int,
+        centre: Tensor | None = None,
+        precisions: Tensor | None = None,
     ) -> MixtureHead:
-        """Make the head from weights [J, D], biases [J] and `classes` [J]."""
+        """Make the head from weights [J, D], biases [J] and `classes` [J].
+
+        With a `centre` [D] it has a precision [C, D, D] for each class.
+        """
         model = cls(weight.shape[1], num_classes)
-        model._make_room(len(weight))
+        model._make_room(len(weight), precisions is not None)
         with torch.no_grad():
             model.weight.copy_(weight)
             model.bias.copy_(bias)
             model.classes.copy_(classes)
+            for held, given in ((model.centre, centre), (model.precisions, precisions)):
+                if held is not None and given is not None:
+                    held[: len(given)] = given
         return model
 
     @classmethod
@@ -269,42 +290,70 @@ class MixtureHead(Model):
     def make_room_for(self, size: int) -> None:
         """Take as many components as a vector of `size` parameters holds.
 
+        A component has D + 2 parameters. Beside components and the scale, a head
+        without precisions has no parameter. A head with precisions has one more than a
+        multiple of D + 2.
+
         Raises
         ------
         ConfigError
             No number of components gives exactly `size` parameters.
         """
         components, rest = divmod(size - 1, self.in_features + 2)
-        if rest or components < self.num_classes:
+        if rest == 1:
+            of_precisions = self._length_of_centre + self._length_of_precisions
+            components -= of_precisions // (self.in_features + 2)
+        if rest > 1 or components < self.num_classes:
             raise ConfigError(
                 f"{size} parameters do not fit a mixture head of "
                 f"{self.num_classes} classes in {self.in_features} dimensions"
             )
-        self._make_room(components)
+        self._make_room(components, precise=rest == 1)
+
+    @property
+    def _length_of_precisions(self) -> int:
+        return self.num_classes * self.in_features**2
+
+    @property
+    def _length_of_centre(self) -> int:
+        own = self.in_features
+        return own + (1 - own - self._length_of_precisions) % (own + 2)
 
     def cool(self, temperature: float) -> None:
         with torch.no_grad():
             self.scale.fill_(1 / temperature)
 
     def represent(self, features: Tensor) -> Tensor:
-        scores = features @ self.weight.T + self.bias
+        rows = features
+        if self.centre is not None:
+            rows = features - self.centre[: self.in_features]
+        scores = rows @ self.weight.T + self.bias
         of_class = self.classes.long()
         columns = [
             scores[:, of_class == c].logsumexp(dim=1) for c in range(self.num_classes)
         ]
-        return self.scale * torch.stack(columns, dim=1)
+        logits = torch.stack(columns, dim=1)
+        if self.precisions is not None:
+            squares = [((rows @ one) * rows).sum(dim=1) for one in self.precisions]
+            logits = logits - torch.stack(squares, dim=1) / 2
+        return self.scale * logits
 
-    def _make_room(self, components: int) -> None:
-        self.weight = nn.Parameter(torch.zeros(components, self.in_features))
+    def _make_room(self, components: int, precise: bool = False) -> None:
+        dim = self.in_features
+        self.weight = nn.Parameter(torch.zeros(components, dim))
         self.bias = nn.Parameter(torch.zeros(components))
         self.classes = nn.Parameter(torch.zeros(components))
+        self.centre = self.precisions = None
+        if precise:
+            self.centre = nn.Parameter(torch.zeros(self._length_of_centre))
+            self.precisions = nn.Parameter(torch.zeros(self.num_classes, dim, dim))
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any
     ) -> None:
         bias = state_dict.get(f"{prefix}bias")
         if bias is not None:
-            self._make_room(len(bias))
+            self._make_room(len(bias), f"{prefix}precisions" in state_dict)
         # Heads that are older than temperatures have no scale.
         state_dict.setdefault(f"{prefix}scale", torch.ones(1))
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -1,5 +1,7 @@
 """What a run says at its start: in its description and in its results."""
 
+import pytest
+
 from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.reporting import privacy_line, results_table
@@ -90,6 +92,16 @@ def test_a_threshold_is_no_guarantee(config):
     said = privacy_line(privacy_of(config("data.transform", "['lift']")))
     assert "threshold of 5 on each client; the threshold does not protect rows" in said
     assert "can be solved for" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("summed", " and one scatter"), ("class", " and a scatter for each")],
+)
+def test_clients_see_what_is_merged_for_left_out_rows(config, content, told):
+    auto = config("ggeur.closed_form", "auto", "ggeur.statistics", content)
+    found = privacy_of(auto).clients_see
+    assert f"merged counts and means of classes{told}" in found
 
 
 def test_what_a_method_sends_is_seen(config):

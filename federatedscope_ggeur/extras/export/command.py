@@ -264,6 +264,10 @@ def _affine(graph: _Graph, rows: str, weight: Any, bias: Any) -> str:
 
 
 def _logits_of_mixture(graph: _Graph, model: MixtureHead, rows: str) -> str:
+    centred = rows
+    if model.centre is not None:
+        centre = model.centre.detach()[: model.in_features]
+        centred = graph.add("Sub", rows, graph.constant(centre.numpy()))
     # Each class gets as many places as the largest has components. Empty places get
     # -1e30, so they add nothing to the sum.
     of_class = model.classes.long()
@@ -274,7 +278,7 @@ def _logits_of_mixture(graph: _Graph, model: MixtureHead, rows: str) -> str:
         mine = of_class == c
         weight[c, : mine.sum()] = model.weight.detach()[mine]
         bias[c, : mine.sum()] = model.bias.detach()[mine]
-    scores = _affine(graph, rows, weight.flatten(0, 1), bias.flatten())
+    scores = _affine(graph, centred, weight.flatten(0, 1), bias.flatten())
     places = graph.constant([-1, model.num_classes, most], np.int64)
     scores = graph.add("Reshape", scores, places)
     largest = graph.add("ReduceMax", scores, axes=[2])
@@ -282,7 +286,20 @@ def _logits_of_mixture(graph: _Graph, model: MixtureHead, rows: str) -> str:
     summed = graph.add("ReduceSum", shares, graph.constant([2], np.int64))
     logits = graph.add("Add", graph.add("Log", summed), largest)
     logits = graph.add("Squeeze", logits, graph.constant([2], np.int64))
+    if model.precisions is not None:
+        logits = graph.add("Sub", logits, _half_squares(graph, model, centred))
     return graph.add("Mul", logits, graph.constant(model.scale.detach().numpy()))
+
+
+def _half_squares(graph: _Graph, model: MixtureHead, rows: str) -> str:
+    """Half of ``z P_c z`` of each row z and class c: [n, C]."""
+    assert model.precisions is not None
+    columns = []
+    for precision in model.precisions.detach() / 2:
+        turned = graph.add("MatMul", rows, graph.constant(precision.numpy()))
+        squares = graph.add("Mul", turned, rows)
+        columns.append(graph.add("ReduceSum", squares, graph.constant([1], np.int64)))
+    return graph.add("Concat", *columns, axis=1)
 
 
 def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:

@@ -24,11 +24,15 @@ from .left_out import LeftOut
 if TYPE_CHECKING:
     from .lda import LinearDiscriminant
     from .mixture import MixtureDiscriminant
+    from .rda import RegularizedDiscriminant
 
 
 @register_closed_form("auto")
 class Automatic(ClosedForm):
     """Chooses between LDA and the mixture discriminant, and their strengths.
+
+    Where clients send a scatter for each class, RDA is a candidate, too, with the
+    components of LDA and with those of the mixture, on rows as they are.
 
     Both kinds are tried with all their strengths, unless one is set, and on rows as
     they are and on standardized rows. Dimensions in different units need standardized
@@ -57,6 +61,8 @@ class Automatic(ClosedForm):
         Whether training goes on from the head. Then only linear heads are candidates.
     groups : {"domain", "client", ""}
         The components of the mixture; "" if there is only one, so that it equals LDA.
+    by_class : bool
+        Whether the scatters of classes are known.
 
     References
     ----------
@@ -64,9 +70,9 @@ class Automatic(ClosedForm):
     and regression trees", 1984, section 3.4.3.
     """
 
-    meaning = "`lda` or `mixture`, and its strength, by rows that are left out"
+    meaning = "`lda`, `mixture` or `rda`, and its strength, by rows that are left out"
     source = "leave-one-out"
-    READS = ("lda", "mixture")
+    READS = ("lda", "mixture", "rda")
     by_losses = True
     partition_free = False
     takes_prior = takes_ensemble = True
@@ -74,6 +80,7 @@ class Automatic(ClosedForm):
 
     lda: LinearDiscriminant
     mixture: MixtureDiscriminant
+    rda: RegularizedDiscriminant
 
     def __init__(self, **settings: Any):
         super().__init__(**settings)
@@ -81,6 +88,7 @@ class Automatic(ClosedForm):
         self.choice: ClosedForm | None = None
         self.for_training = False
         self.groups = self.mixture.components
+        self.by_class = False
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
@@ -112,6 +120,7 @@ class Automatic(ClosedForm):
             forms.append(mixture)
         if self.known is None:
             forms = [one for form in forms for one in self._targets(form)]
+            forms += self._of_classes()
         else:
             plain, *others = [form.knowing(self.known.plain()) for form in forms]
             mixed = [self.lda] if self.known.ensemble and not self.for_training else []
@@ -129,6 +138,7 @@ class Automatic(ClosedForm):
         other = copy.copy(self)
         by_client = self.groups == "client" or len(components.domains.unique()) == 1
         other.groups = "client" if by_client else "domain"
+        other.by_class = components.class_scatters is not None
         if by_client and len(components.clients.unique()) == 1:
             other.groups = ""
         return other
@@ -150,8 +160,7 @@ class Automatic(ClosedForm):
 
     def _doubted(self, kind: ClosedForm) -> bool:
         """Whether a kind is a mixture of clients, and the settings ask for domains."""
-        by_client = isinstance(kind, type(self.mixture)) and kind.grain == "client"
-        return by_client and self.mixture.components == "domain"
+        return kind.grain == "client" and self.mixture.components == "domain"
 
     def untuned(self) -> ClosedForm:
         return self._taking(self.lda.untuned()) if self.is_open else self
@@ -214,6 +223,16 @@ class Automatic(ClosedForm):
         other = copy.copy(form)
         other.standardize = True
         return [form, other]
+
+    def _of_classes(self) -> list[ClosedForm]:
+        """RDA with the components of each other kind, if it can be tried."""
+        forms: list[ClosedForm] = []
+        for components in ("class", self.groups) if self.by_class else ():
+            if components:
+                form = copy.copy(self.rda)
+                form.components = components
+                forms.append(form)
+        return forms
 
     def _taking(self, choice: ClosedForm) -> Automatic:
         other = copy.copy(self)

@@ -267,7 +267,7 @@ CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
     "closed_form",
     taken=("none",),
     removed={
-        "qda": "take lda, or mixture; qda was never better than mixture",
+        "qda": "take rda, which draws each covariance to the common one",
         "fedcof": "take lda with ggeur.statistics compressed, which sends less",
         "fisher": "take ridge or lda; one of them was always as good",
     },
@@ -493,6 +493,11 @@ class ClosedForm:
     def leaves_out(cls) -> bool:
         """Whether the form can score rows that are left out; see `left_out`."""
         return cls.left_out is not ClosedForm.left_out
+
+    @classmethod
+    def takes_class_scatters(cls) -> bool:
+        """Whether rows are left out of a scatter for each class, if there is one."""
+        return cls.NEEDS == "class" or cls.by_losses
 
     @property
     def is_open(self) -> bool:

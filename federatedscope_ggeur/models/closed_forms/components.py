@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,10 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import Statistics, varying
+
+#: In a class of average size the common scatter counts like so many times its own rows.
+#: It was found on data that are not in this repository.
+COMMON = 9.0
 
 
 def deviations(variances: Tensor, means: Tensor) -> Tensor:
@@ -45,6 +49,8 @@ class Components:
         unknown.
     sums : Tensor of shape (J,), float64, or None
         The sum of the weights of each group's rows; None if each row has the weight 1.
+    class_scatters : Tensor of shape (C', D, D), float64, or None
+        The scatter of each of the `classes` about its own mean; None if unknown.
     """
 
     labels: Tensor
@@ -56,6 +62,7 @@ class Components:
     domain_names: tuple[str, ...]
     scatter: Tensor | None = None
     sums: Tensor | None = None
+    class_scatters: Tensor | None = None
 
     @classmethod
     def of_client(
@@ -144,7 +151,9 @@ class Components:
     def divided(self, by: Tensor) -> Components:
         """The components of the same rows with dimensions divided by `by` [D]."""
         scatter = self.within() / by / by[:, None]
-        return replace(self, means=self.means / by, scatter=scatter)
+        return replace(
+            self, means=self.means / by, scatter=scatter, class_scatters=None
+        )
 
     @cached_property
     def standardized(self) -> Components:
@@ -167,11 +176,60 @@ class Components:
             )
         return self.scatter
 
+    def with_scatters_of(self, statistics: Statistics) -> Components:
+        """The same components with `class_scatters`, from statistics of their rows."""
+        scatters = [statistics.scatter(c) for c in self.classes]
+        return replace(self, class_scatters=torch.stack(scatters))
+
+    def own_scatters(self) -> Tensor:
+        """The scatter of each class about the means of its components: (C', D, D).
+
+        Raises
+        ------
+        StatisticsError
+            The scatters of classes are unknown.
+        """
+        if self.class_scatters is None:
+            raise StatisticsError("a scatter for each class is needed, but is unknown")
+        merged = self.merged("class")
+        if len(merged.counts) == len(self.counts):
+            return self.class_scatters
+        place = torch.zeros(self.num_classes, dtype=torch.int64)
+        place[merged.labels] = torch.arange(len(merged.labels))
+        apart = self.means - merged.means[place[self.labels]]
+        apart = self.weights.sqrt()[:, None] * apart
+        between = [apart[self.labels == c] for c in self.classes]
+        return self.class_scatters - torch.stack([one.T @ one for one in between])
+
+    @property
+    def share(self) -> float:
+        """What a row of another class counts for in `mixed_scatters`."""
+        return COMMON / self.num_classes
+
+    def mixed_scatters(self) -> Iterator[tuple[int, Tensor, float, Tensor]]:
+        """Yield each class, its scatter drawn to the common one, and its components.
+
+        With k = `share`, the scatter ``W_c + k W`` [D, D] comes with its number of
+        rows, ``n_c + k N``. Components are indices [m].
+        """
+        own = self.own_scatters()
+        for place, c in enumerate(self.classes):
+            here = torch.nonzero(self.labels == c).flatten()
+            rows = float(self.weights[here].sum()) + self.share * self.total
+            yield c, own[place] + self.share * self.within(), rows, here
+
+    @cached_property
+    def mixed_axes(self) -> list[tuple[int, Tensor, Tensor, float, Tensor]]:
+        """As `mixed_scatters`, with eigenvalues and eigenvectors of each scatter."""
+        return [
+            (c, *_axes(scatter), rows, here)
+            for c, scatter, rows, here in self.mixed_scatters()
+        ]
+
     @cached_property
     def axes(self) -> tuple[Tensor, Tensor]:
         """The eigenvalues [D], at least 0, and eigenvectors [D, D] of `within`."""
-        values, vectors = torch.linalg.eigh(self.within())
-        return values.clamp(min=0), vectors
+        return _axes(self.within())
 
     def merged(self, grain: str) -> Components:
         """Merge components of the same class and domain, or of the same class.
@@ -237,6 +295,11 @@ class Components:
         place = torch.full((self.num_classes,), -1)
         place[self.labels[here]] = torch.nonzero(here).flatten()
         return place[labels]
+
+
+def _axes(scatter: Tensor) -> tuple[Tensor, Tensor]:
+    values, vectors = torch.linalg.eigh(scatter)
+    return values.clamp(min=0), vectors
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ LeftOut = Callable[[ScoredRows], "list[Tensor]"]
 ROUNDING = 1e-12
 #: A lower limit of denominators. Only compressed statistics, which do not hold the row
 #: exactly, reach it.
-_LEAST = 1e-12
+LEAST = 1e-12
 _CHUNK_ROWS = 512
 
 
@@ -132,7 +132,7 @@ class DiscriminantLeftOut:
             distances = self.distances(left, inverse, b, self.means)
             shares = torch.nonzero(left.growth > 0).flatten()
             q = (left.z.square() * inverse).sum(dim=1)
-            more = b / (1 - b * q).clamp(min=_LEAST)
+            more = b / (1 - b * q).clamp(min=LEAST)
             to_own = left.growth.square() * (q + more * q.square())
             distances[shares, left.own[shares]] = to_own[shares]
             return self.by_class(left.log_priors - distances / 2)
@@ -179,7 +179,7 @@ class DiscriminantLeftOut:
         cross = (zw * x).sum(dim=1)[:, None] - zw @ means.T
         distances = (xw * x).sum(dim=1)[:, None] - 2 * xw @ means.T
         distances += inverse @ means.square().T
-        more = b / (1 - b * q).clamp(min=_LEAST)
+        more = b / (1 - b * q).clamp(min=LEAST)
         distances += more[:, None] * cross.square()
         return distances
 
@@ -274,7 +274,7 @@ class RidgeLeftOut:
             outputs = parts.weights / n + (x * inverse) @ self._sums.T
             hat = taken * (1 / n + (x.square() * inverse).sum(dim=1))
             without = outputs - hat[:, None] * targets
-            without = without / (1 - hat[:, None]).clamp(min=_LEAST)
+            without = without / (1 - hat[:, None]).clamp(min=LEAST)
             outputs = torch.where(inside[:, None], without, outputs)
             outputs = torch.where((flat & inside)[:, None], shares, outputs)
             outputs[gone, own[gone]] = -torch.inf

@@ -59,12 +59,13 @@ def by_onnxruntime(results, features, names=None):
         ("lda", {}),
         slow("lda", {"data.transform": ["l2"]}),
         slow("mixture", {"data.transform": ["sqrt_l2"]}),
+        slow("rda", {}),
         slow("lda", {"data.transform": ["lift"]}),
         slow("fedavg", {"ggeur.mlp_hidden_dim": 7, "federate.total_round_num": 2}),
         slow("auto", {}),
         slow("auto", {"ggeur.keep": "average"}),
     ],
-    ids=["linear", "l2", "mixture, sqrt_l2", "lift", "mlp", "auto", "average"],
+    ids=["linear", "l2", "mixture, sqrt_l2", "rda", "lift", "mlp", "auto", "average"],
 )
 def test_onnxruntime_gives_what_predict_gives(method, settings):
     made = fitted(method, settings).results_

@@ -20,11 +20,17 @@ def deviations(rows):
     return found
 
 
+def components(labels, where):
+    """The sorted pairs of class and place, and the index of each row's pair."""
+    pairs = list(zip(labels.tolist(), where.tolist()))
+    parts = sorted(set(pairs))
+    return parts, np.array([parts.index(pair) for pair in pairs])
+
+
 def mixture(rows, labels, where, x, num_classes, g, priors=True):
     """Of one row x; LDA where `where` is the same everywhere. g None: nearest means."""
-    pairs, covariance = list(zip(labels.tolist(), where.tolist())), np.eye(len(x))
-    parts = sorted(set(pairs))
-    part_of = np.array([parts.index(pair) for pair in pairs])
+    parts, part_of = components(labels, where)
+    covariance = np.eye(len(x))
     if g is not None:
         covariance = plain.common_covariance(rows, part_of, g)
     scores = np.full(num_classes, -np.inf)
@@ -34,6 +40,28 @@ def mixture(rows, labels, where, x, num_classes, g, priors=True):
         share = len(mine) / (len(rows) if priors else (labels == c).sum())
         score = np.log(share) - away @ np.linalg.solve(covariance, away) / 2
         scores[c] = np.logaddexp(scores[c], score)
+    return scores
+
+
+def rda(rows, labels, where, x, num_classes, g, priors=True):
+    """As `mixture`, with a covariance for each class, drawn to the common one."""
+    parts, part_of = components(labels, where)
+    apart = rows - np.array([rows[part_of == part].mean(axis=0) for part in part_of])
+    share, scores = 9 / num_classes, np.full(num_classes, -np.inf)
+    for c in plain.seen(labels):
+        own, count = apart[labels == c], (labels == c).sum() + share * len(rows)
+        covariance = (own.T @ own + share * apart.T @ apart) / count
+        size = covariance.trace() / len(x)
+        covariance = (1 - g) * covariance + g * size * np.eye(len(x))
+        if size <= 1e-24:
+            covariance = np.eye(len(x))
+        for number in (n for n, part in enumerate(parts) if part[0] == c):
+            mine = rows[part_of == number]
+            away = x - mine.mean(axis=0)
+            held = len(mine) / (len(rows) if priors else (labels == c).sum())
+            square = away @ np.linalg.solve(covariance, away)
+            score = np.log(held) - (square + np.linalg.slogdet(covariance)[1]) / 2
+            scores[c] = np.logaddexp(scores[c], score)
     return scores
 
 

@@ -8,6 +8,7 @@ from closed_form_federations import components_of, make_federation, scored
 from solving import SHAPES, stats
 
 from federatedscope_ggeur import models
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import FINALISTS
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
 
@@ -37,6 +38,13 @@ def test_candidates_are_all_kinds_with_their_open_strengths():
     sections["lda"]["shrinkage"] = 0.2
     chosen = by_kind(models.build_closed_form("auto", sections))
     assert (chosen["lda"], chosen["mixture"]) == ([0.2], list(SHRINKAGES))
+
+
+def test_scatters_of_classes_add_kinds():
+    kinds = Automatic().for_components(components_of(*DATA, CLASSES)).kinds()
+    found = [(kind.name, kind.grain) for kind in kinds if not kind.standardize]
+    assert found[2:] == [("rda", "class"), ("rda", "domain")]
+    assert len(kinds) == FINALISTS
 
 
 def test_the_best_strength_of_each_kind_is_a_finalist():

@@ -223,7 +223,7 @@ def test_what_one_of_your_own_returns_is_checked(found, problem):
 
 def test_one_that_was_removed_says_what_to_take_and_leaves_its_name_free(monkeypatch):
     monkeypatch.setattr(CLOSED_FORMS, "_parts", dict(CLOSED_FORMS))
-    with pytest.raises(ConfigError, match="no qda any more: take lda, or mixture"):
+    with pytest.raises(ConfigError, match="no qda any more: take rda"):
         build_closed_form("qda", {})
 
     @register_closed_form("qda")

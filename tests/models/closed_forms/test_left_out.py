@@ -62,11 +62,11 @@ def rows_of(k, rows, labels, clients, inside, times=None):
     return scored(rows[here], labels[here], k, k % 2, inside[here], weights)
 
 
-def discriminant(grain, priors=True):
+def discriminant(grain, priors=True, of=oracle.mixture):
     def head(g):
         def scores(rows, labels, clients, domains, x):
             where = oracle.places(clients, domains, grain)
-            return oracle.mixture(rows, labels, where, x, CLASSES, g, priors)
+            return of(rows, labels, where, x, CLASSES, g, priors)
 
         return scores
 
@@ -91,6 +91,11 @@ FORMS = {
     "by client, no priors": (
         form("mixture", components="client", priors="none"),
         discriminant("client", False),
+    ),
+    "rda": (form("rda"), discriminant("class", of=oracle.rda)),
+    "rda by client, no priors": (
+        form("rda", components="client", priors="none"),
+        discriminant("client", False, oracle.rda),
     ),
     "ridge": (form("ridge"), ridge),
     "ncm": (form("ncm"), lambda _: discriminant("class", False)(None)),

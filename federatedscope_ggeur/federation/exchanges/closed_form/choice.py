@@ -85,6 +85,8 @@ class LeaveOneOut(wire.Payload, kind="leave_one_out"):
         if held.scatter is not None:
             rows, columns = torch.triu_indices(held.dim, held.dim)
             tensors["scatter"] = held.scatter[rows, columns]
+            if held.class_scatters is not None:
+                tensors["class_scatters"] = held.class_scatters[:, rows, columns]
         return {"domains": list(held.domain_names)}, tensors
 
     @classmethod
@@ -103,7 +105,12 @@ class LeaveOneOut(wire.Payload, kind="leave_one_out"):
             raise message.refuse(
                 "labels", "two components have the same client and class"
             )
-        scatter = _take_scatter(message, dim) if message.has("scatter") else None
+        scatter = class_scatters = None
+        if message.has("scatter"):
+            scatter = _take_scatters(message, "scatter", dim)
+        if message.has("class_scatters"):
+            present = len(labels.unique())
+            class_scatters = _take_scatters(message, "class_scatters", dim, present)
         weights = take_weights(message, j) if _is_weighted(schema) else None
         return cls(
             Components(
@@ -116,17 +123,22 @@ class LeaveOneOut(wire.Payload, kind="leave_one_out"):
                 names,
                 scatter,
                 weights,
+                class_scatters,
             )
         )
 
 
-def _take_scatter(message: wire.Message, dim: int) -> Tensor:
-    most = LARGEST_EMBEDDING**2 * wire.LARGEST
-    upper = message.tensor("scatter", F64, (dim * (dim + 1) // 2,), (-most, most))
-    scatter = torch.zeros(dim, dim, dtype=F64)
+def _take_scatters(
+    message: wire.Message, name: str, dim: int, *class_scatters: int
+) -> Tensor:
+    """Read a scatter [D, D] from its upper triangle, or one for each class."""
+    most, shape = LARGEST_EMBEDDING**2 * wire.LARGEST, (dim * (dim + 1) // 2,)
+    upper = message.tensor(name, F64, (*class_scatters, *shape), (-most, most))
+    scatter = torch.zeros(*class_scatters, dim, dim, dtype=F64)
     rows, columns = torch.triu_indices(dim, dim)
-    scatter[rows, columns] = upper
-    return scatter + scatter.T - scatter.diag().diag()
+    scatter[..., rows, columns] = upper
+    scatter[..., columns, rows] = upper
+    return scatter
 
 
 def _is_weighted(schema: MessageSchema) -> bool:
@@ -395,7 +407,8 @@ NO_GAIN = (
     "is kept"
 )
 OWN_HEADS = (
-    "clients' own heads start from lda, because a mixture has several means for a class"
+    "clients' own heads start from lda, since the chosen head has no single mean and "
+    "covariance"
 )
 TRAINED_INSTEAD = ", and training starts from random weights and gives the final head"
 
@@ -487,9 +500,11 @@ def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     strengths, forms that can standardize rows need none: `auto` tries it, and the
     others have a note of their own.
     """
-    taken = form.choice or form.lda if isinstance(form, Automatic) else form
+    taken, is_auto = form, isinstance(form, Automatic)
+    if isinstance(form, Automatic):
+        taken = form.choice or form.lda
     can = any(key.name == "standardize" for key in taken.SETTINGS)
-    if taken.standardize or (tried and can):
+    if taken.standardize or (tried and (can or is_auto)):
         return ""
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
     parts, dims = summed.cumsum(dim=0), len(summed)

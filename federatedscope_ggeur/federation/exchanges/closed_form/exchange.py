@@ -41,7 +41,7 @@ from federatedscope_ggeur.models.closed_forms import (
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
+from federatedscope_ggeur.reporting import Kept, Privacy, Round0, RoundRecord
 
 from ..base import (
     ClientSide,
@@ -53,6 +53,7 @@ from ..base import (
     register_exchange,
     require_known,
 )
+from ..statistics.keys import needed_content
 from ..statistics.upload import StatisticsUpload
 from . import keys
 from .choice import (
@@ -498,6 +499,18 @@ class ClosedFormExchange(Exchange):
     def is_due(cls, demands: Demands) -> bool:
         return demands.closed_form
 
+    @staticmethod
+    def privacy(before: Privacy, run: Demands) -> Privacy:
+        if not (run.leaves_one_out or run.asks_losses):
+            return before
+        assert run.form is not None, "only heads leave rows out"
+        what, content = "merged counts and means of classes", needed_content(run)
+        if content == "class" and run.form.takes_class_scatters():
+            what += " and a scatter for each"
+        elif run.form.NEEDS != "means":
+            what += " and one scatter"
+        return replace(before, clients_see=[*before.clients_see, what])
+
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
         kinds = [LEAVE_ONE_OUT] if demands.leaves_one_out else []
@@ -521,6 +534,7 @@ class ClosedFormExchange(Exchange):
         server, before = self.server, self.course.spent()
         components = self.solver.components()
         if components is not None:
+            components = self._with_scatters(components)
             fit = components.merged(self._form.grain)
             self.solver.form = self._form = self._form.for_components(fit)
         choice = yield from self._choose(components)
@@ -697,6 +711,13 @@ class ClosedFormExchange(Exchange):
         if not self._demands.seeks_temperature or not model.can_cool:
             return "no rows can be left out of a head of this form"
         return ""
+
+    def _with_scatters(self, components: Components) -> Components:
+        """The components, with the scatters of classes if the form can use them."""
+        statistics = self.server.merged.statistics
+        if statistics.content == "class" and self._form.takes_class_scatters():
+            return components.with_scatters_of(statistics)
+        return components
 
     def _left_out_of(self, components: Components) -> bytes:
         """The message with what the form needs of the components to leave rows out."""

@@ -49,7 +49,7 @@ def components():
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(30, DIM, generator=generator) + 5
     labels = torch.arange(30) % 2 + 1
-    return Components.joined(
+    parts = Components.joined(
         Components.of_client(
             Statistics.from_embeddings(features[k::3], labels[k::3], CLASSES),
             k + 1,
@@ -58,6 +58,8 @@ def components():
         )
         for k in range(3)
     )
+    whole = Statistics.from_embeddings(features, labels, CLASSES)
+    return parts.with_scatters_of(whole)
 
 
 @pytest.mark.parametrize("grain", ["client", "domain", "class"])
@@ -70,16 +72,18 @@ def test_components_arrive_to_the_bit(grain):
     upper = torch.triu(sent.scatter)
     assert torch.equal(torch.triu(found.components.scatter), upper)
     assert torch.equal(found.components.scatter, found.components.scatter.T)
+    assert torch.equal(found.components.class_scatters, sent.class_scatters)
     assert found.components.domain_names == ("a", "b")
     assert found.equals(LeaveOneOut.from_bytes(data, SCHEMA))
 
 
 def test_a_scatter_that_is_not_needed_does_not_travel():
     sent = components()
-    without = Components(**{**sent.__dict__, "scatter": None})
+    without = replace(sent, scatter=None, class_scatters=None)
     data = LeaveOneOut(without).to_bytes()
     assert len(data) < len(LeaveOneOut(sent).to_bytes())
-    assert LeaveOneOut.from_bytes(data, SCHEMA).components.scatter is None
+    arrived = LeaveOneOut.from_bytes(data, SCHEMA).components
+    assert arrived.scatter is arrived.class_scatters is None
 
 
 def test_what_scores_rows_is_made_once_for_clients_of_one_form():
@@ -100,6 +104,7 @@ def test_what_scores_rows_is_made_once_for_clients_of_one_form():
         ("labels", {"labels": torch.tensor([0, CLASSES])}),
         ("scatter", {"scatter": torch.full((10,), 1e50, dtype=torch.float64)}),
         ("scatter", {"scatter": torch.ones(DIM, DIM, dtype=torch.float64)}),
+        ("class_scatters", {"class_scatters": torch.ones(3, 10, dtype=torch.float64)}),
         # Two components of one place.
         ("labels", {name: torch.tensor([0, 0]) for name in PLACE}),
     ],

@@ -1,0 +1,220 @@
+"""Regularized discriminant analysis: each class has a covariance of its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.settings import Key, one_of
+
+from ..base import Model
+from ..heads import MixtureHead
+from .base import (
+    BELOW,
+    SHRINKAGES,
+    UNTUNED_SHRINKAGE,
+    ClosedForm,
+    Seen,
+    priors_key,
+    register_closed_form,
+    shrinkage_key,
+)
+from .components import Components, ScoredRows
+from .left_out import LEAST, DiscriminantLeftOut, Left, LeftOut
+from .mixture import log_shares
+from .shrinkage import stable_cholesky
+
+
+@register_closed_form("rda")
+class RegularizedDiscriminant(ClosedForm):
+    """Regularized discriminant analysis (RDA): classes have covariances of their own.
+
+    The score of class c is ``log sum_{j of c} pi_j exp(-(x - mu_j)^T S_c^-1 (x - mu_j)
+    / 2) - log det(S_c) / 2``.
+
+    Components j are as in the mixture discriminant, or one for each class. S_c is
+    ``(W_c + k W) / (n_c + k N)``, shrunk towards a multiple of the identity as in LDA.
+    W_c and W are the scatters of class c and of all rows about the components' means,
+    n_c and N their numbers of rows. k is 9 / C. So in a class of average size the
+    common scatter counts like nine times the class's own rows, and a smaller class
+    leans more on it. The model has C x D x D numbers.
+
+    Parameters
+    ----------
+    components : {"class", "domain", "client"}
+    shrinkage : float, optional
+        Share of the spherical covariance, 0 to 1. If None, leave-one-out chooses the
+        share; if that is impossible, it is 0.3.
+    priors : {"counts", "none"}
+        As for the mixture discriminant.
+
+    References
+    ----------
+    Friedman, "Regularized discriminant analysis", 1989.
+    """
+
+    meaning = "regularized discriminant: a covariance for each class, near the common"
+    source = "Friedman 1989"
+    SETTINGS = (
+        Key(
+            "components",
+            "class",
+            "Regularized discriminant: a mean for each class, or for each class and "
+            "domain, or for each class and client.",
+            one_of("class", "domain", "client"),
+        ),
+        shrinkage_key("Regularized discriminant: "),
+        priors_key("Regularized discriminant: the same as lda.priors."),
+    )
+    NEEDS = "class"
+    trainable = False
+    partition_free = False
+    TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
+
+    components: str
+    shrinkage: float | None
+    priors: str
+
+    @property
+    def grain(self) -> str:  # type: ignore[override]  # the setting decides
+        return self.components
+
+    @classmethod
+    def build_model(cls, in_features: int, num_classes: int) -> Model:
+        return MixtureHead(in_features, num_classes)
+
+    def described(self) -> dict[str, str | float]:
+        return {**super().described(), "components": self.components}
+
+    def left_out(self, components: Components) -> LeftOut:
+        return ClassLeftOut(
+            components.merged(self.grain),
+            [one.chosen for one in self.candidates()],
+            self.priors,
+        )
+
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
+        parts = seen.components.merged(self.grain).with_scatters_of(seen.statistics)
+        logs = log_shares(parts.weights, parts.labels, parts.num_classes, self.priors)
+        weight, bias = torch.zeros_like(parts.means), torch.zeros_like(logs)
+        precisions = weight.new_zeros(parts.num_classes, parts.dim, parts.dim)
+        offsets, g = parts.means - parts.origin, self.chosen
+        for c, scatter, rows, here in parts.mixed_scatters():
+            spherical = float(scatter.trace()) / parts.dim
+            covariance = (1 - g) * scatter / rows
+            covariance.diagonal().add_(g * spherical / rows if spherical else 1.0)
+            root = stable_cholesky(covariance)
+            if root is None:
+                raise StatisticsError(
+                    f"the covariance of class {c} is singular with a shrinkage of {g}; "
+                    "raise ggeur.rda.shrinkage, or set it to -1 to have it chosen"
+                )
+            precisions[c] = torch.cholesky_inverse(root)
+            weight[here] = offsets[here] @ precisions[c]
+            bias[here] = logs[here] - (weight[here] * offsets[here]).sum(dim=1) / 2
+            bias[here] -= root.diagonal().log().sum()
+        return _head(parts, weight, bias, precisions), {
+            "shrinkage": g,
+            "shrinkage_rule": "set",
+            "components": self.components,
+            "component_count": len(parts.counts),
+            "priors": self.priors,
+        }
+
+
+def _head(
+    parts: Components, weight: Tensor, bias: Tensor, precisions: Tensor
+) -> MixtureHead:
+    """The head with weights [J, D] and biases [J] of components, and precisions
+    [C, D, D]."""
+    classes = parts.classes
+    share = 1 / len(classes) / parts.labels.bincount()[parts.labels].double()
+    # The classes' scores of any x add up to zero or more, so the largest is at least
+    # zero, and an unseen class never has it.
+    weight = weight - share @ weight
+    bias = bias - share @ bias
+    precisions[classes] -= precisions[classes].mean(dim=0)
+    unseen = sorted(set(range(parts.num_classes)) - set(classes))
+    return MixtureHead.of_components(
+        torch.cat([weight, weight.new_zeros(len(unseen), parts.dim)]),
+        torch.cat([bias, bias.new_full((len(unseen),), -BELOW)]),
+        torch.cat([parts.labels, torch.tensor(unseen, dtype=torch.int64)]),
+        parts.num_classes,
+        parts.origin,
+        precisions,
+    )
+
+
+class ClassLeftOut(DiscriminantLeftOut):
+    """Scores rows by `RegularizedDiscriminant`, leaving out each row in turn.
+
+    Parameters
+    ----------
+    parts : Components
+        They must have `class_scatters`.
+    shrinkages : sequence of float
+    priors : {"counts", "none"}
+
+    Notes
+    -----
+    Without a row x of class y, with z and ``p = w n_j/(n_j - w)`` as there, ``W_c + k
+    W`` loses ``(k + [c = y]) p z z'``, and ``n_c + k N`` loses ``(k + [c = y]) w``. So
+    the covariance of each class is ``A_c - b_c z z'``, with A_c diagonal in the
+    eigenbasis of ``W_c + k W``. Its determinant is ``det(A_c) (1 - b_c z' A_c^-1 z)``.
+    """
+
+    def __init__(self, parts: Components, shrinkages: list[float], priors: str):
+        # Rows stay in their own basis: each class has another one.
+        super().__init__(parts, None, priors)
+        self._values = parts.within().diagonal()
+        self._given = shrinkages
+
+    def __call__(self, rows: ScoredRows) -> list[Tensor]:
+        left = self.left(rows)
+        taken = rows.taken * (left.own >= 0)
+        # Rows of a client have few components: turning these means is cheaper than
+        # turning z.
+        kept, place = left.own.clamp(min=0).unique(return_inverse=True)
+        shares = (left.growth > 0)[:, None]
+        scores = [torch.empty_like(left.log_priors) for _ in self._given]
+        for c, values, vectors, total, here in self.parts.mixed_axes:
+            own = (rows.labels == c) & (left.own >= 0)
+            share = self.parts.share + own.double()
+            x = left.x @ vectors
+            z = (x - (self.means[kept] @ vectors)[place]) * shares
+            means = self.means[here] @ vectors
+            turned = left._replace(x=x, z=z, part=share * left.part)
+            rest = total - share * taken
+            for g, into in zip(self._given, scores):
+                into[:, here] = self._scores(g, turned, values, rest, here, means)
+        return [self.by_class(one) for one in scores]
+
+    def _scores(
+        self,
+        g: float,
+        left: Left,
+        values: Tensor,
+        rows: Tensor,
+        here: Tensor,
+        means: Tensor,
+    ) -> Tensor:
+        """The scores of the components `here` of one class.
+
+        `values` [D] are its eigenvalues, and `rows` [n] its ``n_c + k N`` without each
+        row. The result has the shape (n, len(here)).
+        """
+        size = values.sum() - left.part * left.z.square().sum(dim=1)
+        variances = (1 - g) * values + (g * size / self.parts.dim)[:, None]
+        variances = variances / rows[:, None]
+        variances = variances.masked_fill(left.plain[:, None], 1.0)
+        b = ((1 - g) * left.part / rows).masked_fill(left.plain, 0.0)
+        inverse = 1 / variances
+        q = (left.z.square() * inverse).sum(dim=1)
+        kept = (1 - b * q).clamp(min=LEAST)
+        distances = self.distances(left, inverse, b, means)
+        to_own = left.growth.square() * (q + b / kept * q.square())
+        is_own = (left.own[:, None] == here) & (left.growth > 0)[:, None]
+        distances = torch.where(is_own, to_own[:, None], distances)
+        determinant = variances.log().sum(dim=1) + kept.log()
+        return left.log_priors[:, here] - (distances + determinant[:, None]) / 2
