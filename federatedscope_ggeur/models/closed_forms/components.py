@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import Statistics, varying
-
-#: In a class of average size the common scatter counts like so many times its own rows.
-#: It was found on data that are not in this repository.
-COMMON = 9.0
 
 
 def deviations(variances: Tensor, means: Tensor) -> Tensor:
@@ -25,6 +21,15 @@ def deviations(variances: Tensor, means: Tensor) -> Tensor:
     """
     ones = torch.ones_like(variances)
     return torch.where(varying(variances, means), variances, ones).sqrt()
+
+
+class Mixed(NamedTuple):
+    """The scatter ``W_c + k W`` of a class c, for a share k of the common scatter."""
+
+    c: int
+    scatter: Tensor  # [D, D]
+    rows: float  # n_c + k N
+    here: Tensor  # [m] the class's components
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,30 +206,24 @@ class Components:
         between = [apart[self.labels == c] for c in self.classes]
         return self.class_scatters - torch.stack([one.T @ one for one in between])
 
-    @property
-    def share(self) -> float:
-        """What a row of another class counts for in `mixed_scatters`."""
-        return COMMON / self.num_classes
-
-    def mixed_scatters(self) -> Iterator[tuple[int, Tensor, float, Tensor]]:
-        """Yield each class, its scatter drawn to the common one, and its components.
-
-        With k = `share`, the scatter ``W_c + k W`` [D, D] comes with its number of
-        rows, ``n_c + k N``. Components are indices [m].
-        """
+    def mixed_scatters(self, share: float) -> Iterator[Mixed]:
+        """Yield the scatter of each class, drawn to the common one by `share`."""
         own = self.own_scatters()
         for place, c in enumerate(self.classes):
             here = torch.nonzero(self.labels == c).flatten()
-            rows = float(self.weights[here].sum()) + self.share * self.total
-            yield c, own[place] + self.share * self.within(), rows, here
+            rows = float(self.weights[here].sum()) + share * self.total
+            yield Mixed(c, own[place] + share * self.within(), rows, here)
+
+    def mixed_axes(self, share: float) -> list[tuple[Mixed, Tensor, Tensor]]:
+        """As `mixed_scatters`, each with its eigenvalues and eigenvectors."""
+        if share not in self._mixed_axes:
+            mixed = self.mixed_scatters(share)
+            self._mixed_axes[share] = [(one, *_axes(one.scatter)) for one in mixed]
+        return self._mixed_axes[share]
 
     @cached_property
-    def mixed_axes(self) -> list[tuple[int, Tensor, Tensor, float, Tensor]]:
-        """As `mixed_scatters`, with eigenvalues and eigenvectors of each scatter."""
-        return [
-            (c, *_axes(scatter), rows, here)
-            for c, scatter, rows, here in self.mixed_scatters()
-        ]
+    def _mixed_axes(self) -> dict[float, list[tuple[Mixed, Tensor, Tensor]]]:
+        return {}
 
     @cached_property
     def axes(self) -> tuple[Tensor, Tensor]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.settings import Key, one_of
+from federatedscope_ggeur.settings import Key, one_of, positive_or_not_set
 
 from ..base import Model
 from ..heads import MixtureHead
 from .base import (
     BELOW,
-    SHRINKAGES,
     UNTUNED_SHRINKAGE,
     ClosedForm,
     Seen,
@@ -25,6 +26,10 @@ from .left_out import LEAST, DiscriminantLeftOut, Left, LeftOut
 from .mixture import log_shares
 from .shrinkage import stable_cholesky
 
+#: How often the common scatter counts, see `RegularizedDiscriminant`. The larger value
+#: comes first: it wins a tie.
+COMMON = (27.0, 9.0)
+
 
 @register_closed_form("rda")
 class RegularizedDiscriminant(ClosedForm):
@@ -36,13 +41,15 @@ class RegularizedDiscriminant(ClosedForm):
     Components j are as in the mixture discriminant, or one for each class. S_c is
     ``(W_c + k W) / (n_c + k N)``, shrunk towards a multiple of the identity as in LDA.
     W_c and W are the scatters of class c and of all rows about the components' means,
-    n_c and N their numbers of rows. k is 9 / C. So in a class of average size the
-    common scatter counts like nine times the class's own rows, and a smaller class
-    leans more on it. The model has C x D x D numbers.
+    n_c and N their numbers of rows. k is `common` / C. So in a class of average size
+    the common scatter counts like `common` times the class's own rows, and a smaller
+    class leans more on it. The model has C x D x D numbers.
 
     Parameters
     ----------
     components : {"class", "domain", "client"}
+    common : float, optional
+        If None, leave-one-out chooses 27 or 9; if that is impossible, it is 27.
     shrinkage : float, optional
         Share of the spherical covariance, 0 to 1. If None, leave-one-out chooses the
         share; if that is impossible, it is 0.3.
@@ -64,15 +71,25 @@ class RegularizedDiscriminant(ClosedForm):
             "domain, or for each class and client.",
             one_of("class", "domain", "client"),
         ),
+        Key(
+            "common",
+            None,
+            "Regularized discriminant: in a class of average size the common scatter "
+            "counts like so many times the class's own rows; -1: leave-one-out "
+            "chooses.",
+            positive_or_not_set,
+        ),
         shrinkage_key("Regularized discriminant: "),
         priors_key("Regularized discriminant: the same as lda.priors."),
     )
     NEEDS = "class"
     trainable = False
     partition_free = False
-    TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
+    TUNED, UNTUNED = "shrinkage", UNTUNED_SHRINKAGE
+    GRID = (0.7, 0.3, 0.1, 0.03, 0.01, 0.001)
 
     components: str
+    common: float | None
     shrinkage: float | None
     priors: str
 
@@ -84,23 +101,47 @@ class RegularizedDiscriminant(ClosedForm):
     def build_model(cls, in_features: int, num_classes: int) -> Model:
         return MixtureHead(in_features, num_classes)
 
+    @property
+    def is_open(self) -> bool:
+        return self.shrinkage is None or self.common is None
+
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        commons = COMMON if self.common is None else (self.common,)
+        grid = self.grid if self.shrinkage is None else (self.shrinkage,)
+        return tuple(self._with(common, g) for common in commons for g in grid)
+
+    def untuned(self) -> ClosedForm:
+        return self._with(self.common or COMMON[0], self.chosen)
+
+    def _with(self, common: float, shrinkage: float) -> RegularizedDiscriminant:
+        other = copy.copy(self)
+        other.common, other.shrinkage = common, shrinkage
+        return other
+
     def described(self) -> dict[str, str | float]:
-        return {**super().described(), "components": self.components}
+        said, common = super().described(), self.common or COMMON[0]
+        return {**said, "components": self.components, "common": common}
 
     def left_out(self, components: Components) -> LeftOut:
-        return ClassLeftOut(
-            components.merged(self.grain),
-            [one.chosen for one in self.candidates()],
-            self.priors,
-        )
+        parts, forms = components.merged(self.grain), self.candidates()
+        strengths: dict[float, list[float]] = {}
+        for form in forms:
+            assert isinstance(form, RegularizedDiscriminant)
+            strengths.setdefault(form.common or COMMON[0], []).append(form.chosen)
+        scores = [
+            ClassLeftOut(parts, common / parts.num_classes, grid, self.priors)
+            for common, grid in strengths.items()
+        ]
+        return lambda rows: [one for each in scores for one in each(rows)]
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         parts = seen.components.merged(self.grain).with_scatters_of(seen.statistics)
+        common = self.common or COMMON[0]
         logs = log_shares(parts.weights, parts.labels, parts.num_classes, self.priors)
         weight, bias = torch.zeros_like(parts.means), torch.zeros_like(logs)
         precisions = weight.new_zeros(parts.num_classes, parts.dim, parts.dim)
         offsets, g = parts.means - parts.origin, self.chosen
-        for c, scatter, rows, here in parts.mixed_scatters():
+        for c, scatter, rows, here in parts.mixed_scatters(common / parts.num_classes):
             spherical = float(scatter.trace()) / parts.dim
             covariance = (1 - g) * scatter / rows
             covariance.diagonal().add_(g * spherical / rows if spherical else 1.0)
@@ -117,6 +158,7 @@ class RegularizedDiscriminant(ClosedForm):
         return _head(parts, weight, bias, precisions), {
             "shrinkage": g,
             "shrinkage_rule": "set",
+            "common": common,
             "components": self.components,
             "component_count": len(parts.counts),
             "priors": self.priors,
@@ -153,7 +195,9 @@ class ClassLeftOut(DiscriminantLeftOut):
     ----------
     parts : Components
         They must have `class_scatters`.
-    shrinkages : sequence of float
+    share : float
+        k.
+    shrinkages : list of float
     priors : {"counts", "none"}
 
     Notes
@@ -164,11 +208,13 @@ class ClassLeftOut(DiscriminantLeftOut):
     eigenbasis of ``W_c + k W``. Its determinant is ``det(A_c) (1 - b_c z' A_c^-1 z)``.
     """
 
-    def __init__(self, parts: Components, shrinkages: list[float], priors: str):
+    def __init__(
+        self, parts: Components, share: float, shrinkages: list[float], priors: str
+    ):
         # Rows stay in their own basis: each class has another one.
         super().__init__(parts, None, priors)
         self._values = parts.within().diagonal()
-        self._given = shrinkages
+        self._share, self._given = share, shrinkages
 
     def __call__(self, rows: ScoredRows) -> list[Tensor]:
         left = self.left(rows)
@@ -178,14 +224,14 @@ class ClassLeftOut(DiscriminantLeftOut):
         kept, place = left.own.clamp(min=0).unique(return_inverse=True)
         shares = (left.growth > 0)[:, None]
         scores = [torch.empty_like(left.log_priors) for _ in self._given]
-        for c, values, vectors, total, here in self.parts.mixed_axes:
-            own = (rows.labels == c) & (left.own >= 0)
-            share = self.parts.share + own.double()
+        for mixed, values, vectors in self.parts.mixed_axes(self._share):
+            own, here = (rows.labels == mixed.c) & (left.own >= 0), mixed.here
+            share = self._share + own.double()
             x = left.x @ vectors
             z = (x - (self.means[kept] @ vectors)[place]) * shares
             means = self.means[here] @ vectors
             turned = left._replace(x=x, z=z, part=share * left.part)
-            rest = total - share * taken
+            rest = mixed.rows - share * taken
             for g, into in zip(self._given, scores):
                 into[:, here] = self._scores(g, turned, values, rest, here, means)
         return [self.by_class(one) for one in scores]

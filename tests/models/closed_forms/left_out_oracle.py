@@ -43,11 +43,11 @@ def mixture(rows, labels, where, x, num_classes, g, priors=True):
     return scores
 
 
-def rda(rows, labels, where, x, num_classes, g, priors=True):
+def rda(rows, labels, where, x, num_classes, g, priors=True, common=9):
     """As `mixture`, with a covariance for each class, drawn to the common one."""
     parts, part_of = components(labels, where)
     apart = rows - np.array([rows[part_of == part].mean(axis=0) for part in part_of])
-    share, scores = 9 / num_classes, np.full(num_classes, -np.inf)
+    share, scores = common / num_classes, np.full(num_classes, -np.inf)
     for c in plain.seen(labels):
         own, count = apart[labels == c], (labels == c).sum() + share * len(rows)
         covariance = (own.T @ own + share * apart.T @ apart) / count

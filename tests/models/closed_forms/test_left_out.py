@@ -92,9 +92,9 @@ FORMS = {
         form("mixture", components="client", priors="none"),
         discriminant("client", False),
     ),
-    "rda": (form("rda"), discriminant("class", of=oracle.rda)),
+    "rda": (form("rda", common=9), discriminant("class", of=oracle.rda)),
     "rda by client, no priors": (
-        form("rda", components="client", priors="none"),
+        form("rda", components="client", common=9, priors="none"),
         discriminant("client", False, oracle.rda),
     ),
     "ridge": (form("ridge"), ridge),

@@ -21,7 +21,9 @@ CLASSES = 4
 )
 def test_equals_the_oracle(shape, components, g, priors):
     rows, labels, clients = make_federation(SHAPES[shape])
-    form = RegularizedDiscriminant(components=components, shrinkage=g, priors=priors)
+    form = RegularizedDiscriminant(
+        components=components, common=9, shrinkage=g, priors=priors
+    )
     parts = components_of(rows, labels, clients, CLASSES)
     model = form.solve(stats(rows, labels, CLASSES), parts).model
     # What is scored is what float32 holds, which far from the origin is coarse.
