@@ -106,9 +106,15 @@ class RegularizedDiscriminant(ClosedForm):
         return self.shrinkage is None or self.common is None
 
     def candidates(self) -> tuple[ClosedForm, ...]:
-        commons = COMMON if self.common is None else (self.common,)
-        grid = self.grid if self.shrinkage is None else (self.shrinkage,)
+        commons, grid = self._strengths()
         return tuple(self._with(common, g) for common in commons for g in grid)
+
+    def _strengths(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The values of `common` and of `shrinkage` to try."""
+        return (
+            COMMON if self.common is None else (self.common,),
+            self.grid if self.shrinkage is None else (self.shrinkage,),
+        )
 
     def untuned(self) -> ClosedForm:
         return self._with(self.common or COMMON[0], self.chosen)
@@ -123,14 +129,10 @@ class RegularizedDiscriminant(ClosedForm):
         return {**said, "components": self.components, "common": common}
 
     def left_out(self, components: Components) -> LeftOut:
-        parts, forms = components.merged(self.grain), self.candidates()
-        strengths: dict[float, list[float]] = {}
-        for form in forms:
-            assert isinstance(form, RegularizedDiscriminant)
-            strengths.setdefault(form.common or COMMON[0], []).append(form.chosen)
+        parts, (commons, grid) = components.merged(self.grain), self._strengths()
         scores = [
             ClassLeftOut(parts, common / parts.num_classes, grid, self.priors)
-            for common, grid in strengths.items()
+            for common in commons
         ]
         return lambda rows: [one for each in scores for one in each(rows)]
 
@@ -197,7 +199,7 @@ class ClassLeftOut(DiscriminantLeftOut):
         They must have `class_scatters`.
     share : float
         k.
-    shrinkages : list of float
+    shrinkages : tuple of float
     priors : {"counts", "none"}
 
     Notes
@@ -209,7 +211,11 @@ class ClassLeftOut(DiscriminantLeftOut):
     """
 
     def __init__(
-        self, parts: Components, share: float, shrinkages: list[float], priors: str
+        self,
+        parts: Components,
+        share: float,
+        shrinkages: tuple[float, ...],
+        priors: str,
     ):
         # Rows stay in their own basis: each class has another one.
         super().__init__(parts, None, priors)
