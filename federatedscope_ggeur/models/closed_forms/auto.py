@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Automatic(ClosedForm):
     """Chooses between LDA and the mixture discriminant, and their strengths.
 
-    Where clients send a scatter for each class, RDA is a candidate, too, with the
+    If the settings ask for a scatter for each class, RDA is a candidate, too, with the
     components of LDA and with those of the mixture, on rows as they are.
 
     Both kinds are tried with all their strengths, unless one is set, and on rows as

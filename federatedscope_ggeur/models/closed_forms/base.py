@@ -494,11 +494,6 @@ class ClosedForm:
         """Whether the form can score rows that are left out; see `left_out`."""
         return cls.left_out is not ClosedForm.left_out
 
-    @classmethod
-    def takes_class_scatters(cls) -> bool:
-        """Whether rows are left out of a scatter for each class, if there is one."""
-        return cls.NEEDS == "class" or cls.by_losses
-
     @property
     def is_open(self) -> bool:
         """Whether leave-one-out must still choose a setting."""

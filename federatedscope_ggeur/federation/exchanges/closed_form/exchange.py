@@ -53,7 +53,7 @@ from ..base import (
     register_exchange,
     require_known,
 )
-from ..statistics.keys import needed_content
+from ..statistics.keys import StatisticsKeys, needed_content
 from ..statistics.upload import StatisticsUpload
 from . import keys
 from .choice import (
@@ -503,11 +503,10 @@ class ClosedFormExchange(Exchange):
     def privacy(before: Privacy, run: Demands) -> Privacy:
         if not (run.leaves_one_out or run.asks_losses):
             return before
-        assert run.form is not None, "only heads leave rows out"
-        what, content = "merged counts and means of classes", needed_content(run)
-        if content == "class" and run.form.takes_class_scatters():
+        what = "merged counts and means of classes"
+        if _takes_class_scatters(run):
             what += " and a scatter for each"
-        elif run.form.NEEDS != "means":
+        elif needed_content(run) != "means":
             what += " and one scatter"
         return replace(before, clients_see=[*before.clients_see, what])
 
@@ -714,9 +713,8 @@ class ClosedFormExchange(Exchange):
 
     def _with_scatters(self, components: Components) -> Components:
         """The components, with the scatters of classes if the form can use them."""
-        statistics = self.server.merged.statistics
-        if statistics.content == "class" and self._form.takes_class_scatters():
-            return components.with_scatters_of(statistics)
+        if _takes_class_scatters(self._demands):
+            return components.with_scatters_of(self.server.merged.statistics)
         return components
 
     def _left_out_of(self, components: Components) -> bytes:
@@ -729,6 +727,13 @@ class ClosedFormExchange(Exchange):
     def _ask(self, kind: RequestKind, *parts: bytes) -> Requests[list]:
         """Ask all clients that have sent statistics; returns their answers."""
         return self.ask_present(kind, 0, sorted(self.server.merged.rows), *parts)
+
+
+def _takes_class_scatters(run: Demands) -> bool:
+    """Whether clients get a scatter for each class, to leave rows out of these."""
+    asked = run.of(StatisticsKeys).statistics == "class"
+    form = run.form
+    return form is not None and (form.NEEDS == "class" or (form.by_losses and asked))
 
 
 def _cool(
