@@ -130,7 +130,8 @@ def closed_form_of(
     if own.closed_form == "none":
         return None
     form = models.build_closed_form(own.closed_form, ggeur)
-    form.compressed = read(ggeur, StatisticsKeys).statistics == "compressed"
+    form.statistics = read(ggeur, StatisticsKeys).statistics
+    form.compressed = form.statistics == "compressed"
     if known is not None:
         form = form.knowing(known)
     is_left = own.init == "random" or own.keeps_best

@@ -383,6 +383,8 @@ class ClosedForm:
         Whether log-losses choose among several `finalists`.
     compressed : bool
         Whether the statistics are rounded. If so, small strengths are not tried.
+    statistics : str
+        ``ggeur.statistics``, the setting; "" if unknown.
     takes_weights : bool
         Whether rows may have weights, so that a row of weight 2 counts as two.
     takes_prior, takes_ensemble : bool
@@ -421,6 +423,7 @@ class ClosedForm:
     by_losses: ClassVar[bool] = False
     standardize: bool = False
     compressed: bool = False
+    statistics: str = ""
     takes_weights: ClassVar[bool] = False
     takes_prior: ClassVar[bool] = False
     takes_ensemble: ClassVar[bool] = False
@@ -493,6 +496,14 @@ class ClosedForm:
     def leaves_out(cls) -> bool:
         """Whether the form can score rows that are left out; see `left_out`."""
         return cls.left_out is not ClosedForm.left_out
+
+    @classmethod
+    def takes_class_scatters(cls, statistics: str) -> bool:
+        """Whether clients get a scatter for each class, to leave rows out of these.
+
+        `statistics` is ``ggeur.statistics``.
+        """
+        return cls.NEEDS == "class" or (cls.by_losses and statistics == "class")
 
     @property
     def is_open(self) -> bool:

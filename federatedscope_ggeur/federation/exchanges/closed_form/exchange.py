@@ -53,7 +53,7 @@ from ..base import (
     register_exchange,
     require_known,
 )
-from ..statistics.keys import StatisticsKeys, needed_content
+from ..statistics.keys import needed_content
 from ..statistics.upload import StatisticsUpload
 from . import keys
 from .choice import (
@@ -504,7 +504,8 @@ class ClosedFormExchange(Exchange):
         if not (run.leaves_one_out or run.asks_losses):
             return before
         what = "merged counts and means of classes"
-        if _takes_class_scatters(run):
+        assert run.form is not None, "only heads leave rows out"
+        if run.form.takes_class_scatters(run["statistics"]):
             what += " and a scatter for each"
         elif needed_content(run) != "means":
             what += " and one scatter"
@@ -713,7 +714,7 @@ class ClosedFormExchange(Exchange):
 
     def _with_scatters(self, components: Components) -> Components:
         """The components, with the scatters of classes if the form can use them."""
-        if _takes_class_scatters(self._demands):
+        if self._form.takes_class_scatters(self._form.statistics):
             return components.with_scatters_of(self.server.merged.statistics)
         return components
 
@@ -727,13 +728,6 @@ class ClosedFormExchange(Exchange):
     def _ask(self, kind: RequestKind, *parts: bytes) -> Requests[list]:
         """Ask all clients that have sent statistics; returns their answers."""
         return self.ask_present(kind, 0, sorted(self.server.merged.rows), *parts)
-
-
-def _takes_class_scatters(run: Demands) -> bool:
-    """Whether clients get a scatter for each class, to leave rows out of these."""
-    asked = run.of(StatisticsKeys).statistics == "class"
-    form = run.form
-    return form is not None and (form.NEEDS == "class" or (form.by_losses and asked))
 
 
 def _cool(
