@@ -331,7 +331,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         if folder.exists():
             raise FileExistsError(f"'{folder}' exists already; name a new folder")
         known = {
-            "parameters": self.get_params(),
+            "parameters": self.get_params(deep=False),
             "classes": _plain(self.classes_),
             "clients": [_plain_label(label) for label in self.clients_],
             "n_features_in": self.n_features_in_,
@@ -358,7 +358,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         path = Path(folder) / _FILE
         try:
             known = json.loads(read_regular(path))
-            made = cls(**known["parameters"])
+            # Earlier files also have each setting by its own name.
+            parameters = dict(known["parameters"]).items()
+            made = cls(**{k: v for k, v in parameters if not k.startswith(_SETTING)})
             made.classes_ = np.array(known["classes"])
             made.clients_ = [_from_plain(label) for label in known["clients"]]
             made.n_features_in_ = int(known["n_features_in"])

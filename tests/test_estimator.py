@@ -482,6 +482,19 @@ def test_save_refuses_what_it_cannot_read_again(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["head"]
 
 
+def test_settings_are_saved_with_it(tmp_path):
+    made = FederatedClassifier("lda", FIXED["lda"]).fit(X, y)
+    made.save(tmp_path / "head")
+    path = tmp_path / "head" / "classifier.json"
+    known = json.loads(path.read_text())
+    # Earlier releases wrote each setting by its own name, too.
+    known["parameters"] |= made.get_params()
+    for text in (path.read_text(), json.dumps(known)):
+        path.write_text(text)
+        read = FederatedClassifier.load(tmp_path / "head")
+        assert read.get_params() == made.get_params()
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"parameters": {"other": 1}}'])
 def test_a_damaged_file_is_named(tmp_path, text):
     fitted("lda").save(tmp_path / "head")
