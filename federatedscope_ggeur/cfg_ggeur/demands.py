@@ -45,6 +45,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     stated = {k: v for part in allowed for k, v in part.states(chosen).items()}
     totals = stated.get("brings_totals", False)
     leaves_out = form is not None and form.asks and form.leaves_out() and not totals
+    made = _form_of(cfg.ggeur)
     return Demands(
         rounds=chosen["total_rounds"] if trains else 0,
         federated=base is None or base.federated,
@@ -52,7 +53,9 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         space=SpaceKeys.of(chosen).space if has_space else "raw",
         closed_form=form is not None,
         uses_statistics=form is not None and form.asks,
-        is_open=_is_open(cfg.ggeur) and not totals,
+        is_open=made is not None and made.is_open and not totals,
+        class_scatters=made is not None and made.takes_class_scatters,
+        grain="class" if made is None else made.grain,
         compares_kinds=form is not None and form.by_losses,
         leaves_out=leaves_out,
         is_cooled=head.temperature == "leave_one_out" and not totals,
@@ -138,13 +141,9 @@ def closed_form_of(
     return form if is_left else form.as_start()
 
 
-def _is_open(ggeur) -> bool:
-    """Whether leave-one-out must still choose a setting of the head.
-
-    False if the head's settings are wrong.
-    """
+def _form_of(ggeur) -> models.ClosedForm | None:
+    """The one-shot head; None if there is none, or if its settings are wrong."""
     try:
-        form = closed_form_of(ggeur)
+        return closed_form_of(ggeur)
     except ConfigError:
-        return False
-    return form is not None and form.is_open
+        return None

@@ -37,6 +37,10 @@ class Demands:
         Whether round 0 gives a one-shot (closed-form) head.
     uses_statistics : bool
         Whether the one-shot head is made from class statistics.
+    class_scatters : bool
+        Whether clients get a scatter for each class to leave rows out of.
+    grain : {"class", "domain", "client"}
+        Whose counts and means clients get to leave rows out of; see `ClosedForm.grain`.
     is_open : bool
         Whether the run chooses the one-shot head among candidates by clients' rows.
     compares_kinds : bool
@@ -95,6 +99,8 @@ class Demands:
     space: str = "raw"
     closed_form: bool = False
     uses_statistics: bool = False
+    class_scatters: bool = False
+    grain: str = "class"
     is_open: bool = False
     compares_kinds: bool = False
     leaves_out: bool = False

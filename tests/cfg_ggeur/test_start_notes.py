@@ -96,12 +96,12 @@ def test_a_threshold_is_no_guarantee(config):
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("summed", " and one scatter"), ("class", " and a scatter for each")],
+    [("summed", ", and one scatter"), ("class", ", and a scatter for each class")],
 )
 def test_clients_see_what_is_merged_for_left_out_rows(config, content, told):
     auto = config("ggeur.closed_form", "auto", "ggeur.statistics", content)
     found = privacy_of(auto).clients_see
-    assert f"merged counts and means of classes{told}" in found
+    assert f"counts and means of the classes of each client{told}" in found
 
 
 def test_what_a_method_sends_is_seen(config):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -127,6 +127,27 @@ class Transcript:
     def sets(self) -> SetSettings:
         """The settings by which clients make their training sets."""
         return self.role.of(SetSettings)
+
+    @property
+    def class_scatters(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Each class, its scatter [D, D] and its mean, if clients got these to leave
+        rows out."""
+        if self.left_out is not None:
+            parts = self.left_out.components.merged("class")
+            if parts.class_scatters is not None:
+                yield from zip(parts.classes, parts.class_scatters, parts.means)
+
+    def class_ranks(self) -> dict[int, int]:
+        """The rank of each class's covariance that clients got, unless it is full."""
+        if self.geometry is not None and not self.geometry.pooled:
+            shapes = self.geometry.shapes.items()
+            return {c: shape.rank for c, shape in shapes if shape.rank < shape.dim}
+        ranks = {}
+        for c, scatter, _ in self.class_scatters:
+            rank = int(torch.linalg.matrix_rank(scatter, rtol=1e-10, hermitian=True))
+            if rank < len(scatter):
+                ranks[c] = rank
+        return ranks
 
     @property
     def form(self) -> ClosedForm | None:

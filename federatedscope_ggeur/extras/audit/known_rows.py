@@ -9,6 +9,8 @@ Sigma``, rank n - 1). Its rows are ``x_i = mu + F^T u_i`` with ``|u_i|^2 = 1 - 1
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from scipy.optimize import least_squares, linprog
@@ -17,7 +19,7 @@ from torch import Tensor
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     of_the_others,
 )
-from federatedscope_ggeur.geometry import Statistics
+from federatedscope_ggeur.geometry import Space, Statistics
 
 from .base import (
     AttackResult,
@@ -62,26 +64,40 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
 def a3(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A3, by client 1: test known rows with the shapes that the server sent.
 
-    It works like A2, with any class mean that the client knows.
+    Scatters of classes, to leave rows out of them, will do, too. It works like A2, with
+    any class mean that the client knows.
     """
-    if seen.geometry is None or not seen.geometry.shapes:
-        return Report("A3", "client", _LEVEL).nothing("the server sends no shapes")
     k = min(truth.clients)
+    told = list(_covariances_told(seen, truth, k))
+    if not told:
+        return Report("A3", "client", _LEVEL).nothing("the server sends no shapes")
     scores: Scores = []
-    for c, shape in seen.geometry.shapes.items():
+    for c, factor, centre, space in told:
         if clock.is_over:
             break
-        centre = _known_mean(seen, truth, k, c)
         inside = [truth.rows(j, c) for j in truth.clients if j != k]
         members, outside = torch.cat(inside), truth.of_class(c)[1]
         if centre is None or not len(members) or not len(outside):
             continue
-        factor = (
-            shape.eigenvalues.double().sqrt()[:, None] * shape.eigenvectors.T.double()
-        )
-        there = [seen.space.features(rows) for rows in (members, outside)]
+        there = [space.features(rows) for rows in (members, outside)]
         scores.append(_scored(_inverse(factor), centre, *there))
     return _finding(Report("A3", f"client {k}", _LEVEL), scores)
+
+
+def _covariances_told(
+    seen: Transcript, truth: Truth, k: int
+) -> Iterator[tuple[int, Tensor, Tensor | None, Space]]:
+    """Yield each class, a factor [r, D] of its covariance that client `k` got, a mean
+    that it knows, and the space of both."""
+    shapes = {} if seen.geometry is None else seen.geometry.shapes
+    for c, shape in shapes.items():
+        scales = shape.eigenvalues.double().sqrt()
+        factor = scales[:, None] * shape.eigenvectors.T.double()
+        yield c, factor, _known_mean(seen, truth, k, c), seen.space
+    for c, scatter, mean in seen.class_scatters:
+        values, vectors = torch.linalg.eigh(scatter)
+        factor = values.clamp(min=0).sqrt()[:, None] * vectors.T
+        yield c, factor, mean, Space.raw(len(mean))
 
 
 def a8(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:

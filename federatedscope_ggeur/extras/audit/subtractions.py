@@ -42,21 +42,19 @@ def a9(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
 
     The audit has only one run, so it cannot compare runs with different clients.
     """
-    geometry = seen.geometry
-    if len(truth.clients) != 2 or geometry is None or geometry.pooled:
-        why = "there are more than two clients, or no shapes of classes"
+    ranks = seen.class_ranks()
+    if len(truth.clients) != 2 or not ranks:
+        why = "there are more than two clients, or no shapes of less than full rank"
         return Report("A9", "client").nothing(why)
     k, other = sorted(truth.clients)
     report = Report("A9", f"client {k}")
-    right = tried = 0
-    for c, shape in geometry.shapes.items():
-        if shape.rank < shape.dim and other in seen.uploads:
-            tried += 1
-            own = int(seen.uploads[k].counts[c]) if k in seen.uploads else 0
-            right += shape.rank + 1 - own == int(seen.uploads[other].counts[c])
-    if not tried:
-        return report.nothing("every shape is of full rank")
-    return report.counted("the other's counts", right, tried)
+    if other not in seen.uploads:
+        return report.nothing("the other sends no statistics")
+    right = 0
+    for c, rank in ranks.items():
+        own = int(seen.uploads[k].counts[c]) if k in seen.uploads else 0
+        right += rank + 1 - own == int(seen.uploads[other].counts[c])
+    return report.counted("the other's counts", right, len(ranks))
 
 
 class Owner:

@@ -11,19 +11,15 @@ from .base import AttackResult, Clock, Report, Transcript, Truth
 
 
 def a6(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
-    """A6, by a client: the rank of a class's shape is its number of rows minus one."""
-    report, geometry = Report("A6", "client"), seen.geometry
-    if geometry is None or geometry.pooled or not geometry.shapes:
-        return report.nothing("the server sends no shape of a single class")
+    """A6, by a client: the rank of a class's covariance is its number of rows minus
+    one."""
+    report, ranks = Report("A6", "client"), seen.class_ranks()
+    if not ranks:
+        why = "the server sends no shape of a single class, or only of full rank"
+        return report.nothing(why)
     told = _rows_of_classes(seen, truth)
-    right = tried = 0
-    for c, shape in geometry.shapes.items():
-        if shape.rank < shape.dim:
-            tried += 1
-            right += shape.rank + 1 == int(told[c])
-    if not tried:
-        return report.nothing("every shape is of full rank")
-    return report.counted("classes whose rows are known exactly", right, tried)
+    right = sum(rank + 1 == int(told[c]) for c, rank in ranks.items())
+    return report.counted("classes whose rows are known exactly", right, len(ranks))
 
 
 def _rows_of_classes(seen: Transcript, truth: Truth) -> torch.Tensor:

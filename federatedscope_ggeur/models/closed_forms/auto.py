@@ -107,6 +107,11 @@ class Automatic(ClosedForm):
     def is_open(self) -> bool:
         return self.choice is None
 
+    @property
+    def takes_class_scatters(self) -> bool:
+        asked = self.statistics == "class"
+        return asked and not self.for_training and self.known is None
+
     def kinds(self) -> list[ClosedForm]:
         """The kinds to choose among, each with its settings.
 

@@ -72,13 +72,13 @@ def priors_key(meaning: str) -> Key:
     return Key("priors", "counts", meaning, one_of("counts", "none"))
 
 
-def shrinkage_key(meaning: str) -> Key:
+def shrinkage_key(meaning: str, whose: str = "the common") -> Key:
     """The setting `shrinkage`, a share. If not set, leave-one-out chooses the share."""
     return Key(
         "shrinkage",
         None,
-        f"{meaning}weight of the spherical covariance in the common one, from 0 to 1; "
-        "-1: leave-one-out chooses it.",
+        f"{meaning}weight of the spherical covariance in {whose} one, from 0 to 1; -1: "
+        "leave-one-out chooses it.",
         fraction(not_set_allowed=True),
     )
 
@@ -497,13 +497,10 @@ class ClosedForm:
         """Whether the form can score rows that are left out; see `left_out`."""
         return cls.left_out is not ClosedForm.left_out
 
-    @classmethod
-    def takes_class_scatters(cls, statistics: str) -> bool:
-        """Whether clients get a scatter for each class, to leave rows out of these.
-
-        `statistics` is ``ggeur.statistics``.
-        """
-        return cls.NEEDS == "class" or (cls.by_losses and statistics == "class")
+    @property
+    def takes_class_scatters(self) -> bool:
+        """Whether clients get a scatter for each class, to leave rows out of these."""
+        return self.NEEDS == "class"
 
     @property
     def is_open(self) -> bool:

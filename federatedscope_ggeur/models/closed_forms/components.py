@@ -217,8 +217,11 @@ class Components:
     def mixed_axes(self, share: float) -> list[tuple[Mixed, Tensor, Tensor]]:
         """As `mixed_scatters`, each with its eigenvalues and eigenvectors."""
         if share not in self._mixed_axes:
-            mixed = self.mixed_scatters(share)
-            self._mixed_axes[share] = [(one, *_axes(one.scatter)) for one in mixed]
+            # The axes are as large as the scatters, which are not kept beside them.
+            self._mixed_axes[share] = [
+                (one._replace(scatter=one.scatter[:0]), *_axes(one.scatter))
+                for one in self.mixed_scatters(share)
+            ]
         return self._mixed_axes[share]
 
     @cached_property

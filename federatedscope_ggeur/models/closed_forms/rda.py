@@ -74,12 +74,12 @@ class RegularizedDiscriminant(ClosedForm):
         Key(
             "common",
             None,
-            "Regularized discriminant: in a class of average size the common scatter "
-            "counts like so many times the class's own rows; -1: leave-one-out "
-            "chooses.",
+            "Regularized discriminant: how strongly the covariance of each class is "
+            "drawn to the common one. 27: in a class of average size the common one counts "
+            "like 27 times the class's rows; -1: leave-one-out chooses 27 or 9.",
             positive_or_not_set,
         ),
-        shrinkage_key("Regularized discriminant: "),
+        shrinkage_key("Regularized discriminant: ", "each class's"),
         priors_key("Regularized discriminant: the same as lda.priors."),
     )
     NEEDS = "class"
@@ -142,7 +142,9 @@ class RegularizedDiscriminant(ClosedForm):
         logs = log_shares(parts.weights, parts.labels, parts.num_classes, self.priors)
         weight, bias = torch.zeros_like(parts.means), torch.zeros_like(logs)
         precisions = weight.new_zeros(parts.num_classes, parts.dim, parts.dim)
-        offsets, g = parts.means - parts.origin, self.chosen
+        # The head holds its centre in float32, so all is relative to that.
+        origin = parts.origin.float().double()
+        offsets, g = parts.means - origin, self.chosen
         for c, scatter, rows, here in parts.mixed_scatters(common / parts.num_classes):
             spherical = float(scatter.trace()) / parts.dim
             covariance = (1 - g) * scatter / rows
@@ -157,7 +159,7 @@ class RegularizedDiscriminant(ClosedForm):
             weight[here] = offsets[here] @ precisions[c]
             bias[here] = logs[here] - (weight[here] * offsets[here]).sum(dim=1) / 2
             bias[here] -= root.diagonal().log().sum()
-        return _head(parts, weight, bias, precisions), {
+        return _head(parts, origin, weight, bias, precisions), {
             "shrinkage": g,
             "shrinkage_rule": "set",
             "common": common,
@@ -168,10 +170,10 @@ class RegularizedDiscriminant(ClosedForm):
 
 
 def _head(
-    parts: Components, weight: Tensor, bias: Tensor, precisions: Tensor
+    parts: Components, origin: Tensor, weight: Tensor, bias: Tensor, precisions: Tensor
 ) -> MixtureHead:
-    """The head with weights [J, D] and biases [J] of components, and precisions
-    [C, D, D]."""
+    """The head of rows less `origin` [D], with weights [J, D] and biases [J] of
+    components, and precisions [C, D, D]."""
     classes = parts.classes
     share = 1 / len(classes) / parts.labels.bincount()[parts.labels].double()
     # The classes' scores of any x add up to zero or more, so the largest is at least
@@ -185,7 +187,7 @@ def _head(
         torch.cat([bias, bias.new_full((len(unseen),), -BELOW)]),
         torch.cat([parts.labels, torch.tensor(unseen, dtype=torch.int64)]),
         parts.num_classes,
-        parts.origin,
+        origin,
         precisions,
     )
 

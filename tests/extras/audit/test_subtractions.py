@@ -323,6 +323,16 @@ def test_shapes_of_classes_tell_every_client():
     assert found.observer == "client 1"
 
 
+def test_so_do_scatters_of_classes_to_leave_rows_out_of():
+    clients, truth = federation(rows=9)
+    uploads = uploaded(clients, classes=2)
+    parts = [Components.of_client(u, k, "a", ("a",)) for k, u in uploads.items()]
+    whole = Components.joined(parts).with_scatters_of(merged(clients, 2))
+    left_out = choice.LeaveOneOut(whole)
+    assert finding_of(a3, truth, left_out=left_out).value > 0.99
+    assert finding_of(a6, truth, uploads=uploads, left_out=left_out).value == 2.0
+
+
 def test_a_pooled_shape_of_many_rows_does_not():
     clients, truth = federation(rows=400, dim=5)
     shape = GeometricShape.pooled(merged(clients, 2).to("pooled"))

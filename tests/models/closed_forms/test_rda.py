@@ -36,7 +36,7 @@ def test_equals_the_oracle(shape, components, g, priors):
         ]
     )
     logits, kept = model(points), oracle.seen(labels)
-    coarse = 1e-4 if abs(rows).max() < 100 else 5e-3
+    coarse = 1e-4 if abs(rows).max() < 100 else 5e-4
     oracle.assert_close(
         oracle.centred(logits[:, kept].double().numpy().T),
         oracle.centred(wanted[:, kept].T),

@@ -503,12 +503,12 @@ class ClosedFormExchange(Exchange):
     def privacy(before: Privacy, run: Demands) -> Privacy:
         if not (run.leaves_one_out or run.asks_losses):
             return before
-        what = "merged counts and means of classes"
-        assert run.form is not None, "only heads leave rows out"
-        if run.form.takes_class_scatters(run["statistics"]):
-            what += " and a scatter for each"
+        whose = {"class": "all", "domain": "each domain", "client": "each client"}
+        what = f"counts and means of the classes of {whose[run.grain]}"
+        if run.class_scatters:
+            what += ", and a scatter for each class"
         elif needed_content(run) != "means":
-            what += " and one scatter"
+            what += ", and one scatter"
         return replace(before, clients_see=[*before.clients_see, what])
 
     @classmethod
@@ -714,7 +714,7 @@ class ClosedFormExchange(Exchange):
 
     def _with_scatters(self, components: Components) -> Components:
         """The components, with the scatters of classes if the form can use them."""
-        if self._form.takes_class_scatters(self._form.statistics):
+        if self._form.takes_class_scatters:
             return components.with_scatters_of(self.server.merged.statistics)
         return components
 

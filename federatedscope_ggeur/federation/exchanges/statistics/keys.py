@@ -27,9 +27,9 @@ class StatisticsKeys(Section):
         "needed",
         "What a client sends in round 0, beside the counts and means of its classes. "
         "class: a scatter matrix for each class. summed: at most one scatter, summed "
-        "over classes; closed forms need no more. means: no scatter. needed: the least "
-        "of these that the other settings need. compressed: the main directions of the "
-        "summed scatter, in few bits.",
+        "over classes; most closed forms need no more. means: no scatter. needed: the "
+        "least of these three that the run needs. compressed: the main directions of "
+        "the summed scatter, in few bits.",
         one_of("needed", "class", "summed", "means", "compressed"),
         shared=True,
     )
