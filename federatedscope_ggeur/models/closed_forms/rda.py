@@ -75,8 +75,8 @@ class RegularizedDiscriminant(ClosedForm):
             "common",
             None,
             "Regularized discriminant: how strongly the covariance of each class is "
-            "drawn to the common one. 27: in a class of average size the common one counts "
-            "like 27 times the class's rows; -1: leave-one-out chooses 27 or 9.",
+            "drawn to the common one. 27: in a class of average size the common one "
+            "counts like 27 times the class's rows; -1: leave-one-out chooses 27 or 9.",
             positive_or_not_set,
         ),
         shrinkage_key("Regularized discriminant: ", "each class's"),
