@@ -378,3 +378,13 @@ def _federatedscope(request, place: Path) -> str:
         config.parents[2], copy, ignore=shutil.ignore_patterns("__pycache__")
     )
     return str(copy.parent)
+
+
+def test_contributing_names_files_that_are_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    tops = ("federatedscope_ggeur", "tests", ".ci")
+    files = [path.as_posix() for top in tops for path in (ROOT / top).rglob("*.py")]
+    named = set(re.findall(r"`([\w/.]+\.py)`", text))
+    assert not [n for n in named if not any(f.endswith(f"/{n}") for f in files)]
+    table = text.partition("**Round 0 in fourteen files.**")[2].partition("With `")[0]
+    assert len(re.findall(r"`[\w/]+\.py`", table)) == 14

@@ -1,7 +1,6 @@
 """The project's own files agree with each other."""
 
 import ast
-import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -378,13 +377,3 @@ def test_a_first_run_loads_few_modules(tmp_path):
     done = python("-c", COUNTED, tmp_path)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) <= 220
-
-
-def test_contributing_names_files_that_are_there():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    tops = PACKAGE, ROOT / "tests", ROOT / ".ci"
-    files = [path.as_posix() for top in tops for path in top.rglob("*.py")]
-    named = set(re.findall(r"`([\w/.]+\.py)`", text))
-    assert not [n for n in named if not any(f.endswith(f"/{n}") for f in files)]
-    table = text.partition("**Round 0 in fourteen files.**")[2].partition("With `")[0]
-    assert len(re.findall(r"`[\w/]+\.py`", table)) == 14
