@@ -134,7 +134,6 @@ def closed_form_of(
         return None
     form = models.build_closed_form(own.closed_form, ggeur)
     form.statistics = read(ggeur, StatisticsKeys).statistics
-    form.compressed = form.statistics == "compressed"
     if known is not None:
         form = form.knowing(known)
     is_left = own.init == "random" or own.keeps_best

@@ -45,8 +45,8 @@ class Release:
 class Merge:
     """The merged statistics. Whatever is made of statistics watches this object.
 
-    A client that is left out here is left out of everything that is made of statistics:
-    the head, the choice among heads, the temperature, the space, the book. It trains.
+    A client that is left out here is in nothing that is made of statistics: head,
+    choice among heads, temperature, space, book. It still trains.
 
     Parameters
     ----------

@@ -206,8 +206,8 @@ class MixtureHead(Model):
     """The mixture head: a class has one or more components j.
 
     The logits are ``s log sum_{j of c} exp(w_j x + b_j)``. If classes have precisions
-    P_c, with ``z = x - m`` they are ``s (log sum_{j of c} exp(w_j z + b_j) - z P_c z /
-    2)``.
+    P_c, let ``z = x - m``. Then they are ``s (log sum_{j of c} exp(w_j z + b_j) - z P_c
+    z / 2)``.
 
     Each class has one or more components. Their number is known only once the head is
     computed, so the length of the parameter vector may vary. The head is not trained,

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Automatic(ClosedForm):
     """Chooses between LDA and the mixture discriminant, and their strengths.
 
-    If the settings ask for a scatter for each class, RDA is a candidate, too, with the
-    components of LDA and with those of the mixture, on rows as they are.
+    If the settings ask for a scatter for each class, RDA is a candidate, too. It has
+    the components of LDA or of the mixture, and takes rows as they are.
 
     Both kinds are tried with all their strengths, unless one is set, and on rows as
     they are and on standardized rows. Dimensions in different units need standardized
@@ -221,7 +221,7 @@ class Automatic(ClosedForm):
         compressed.
         """
         form = copy.copy(form)
-        form.compressed = self.compressed
+        form.statistics = self.statistics
         names = {key.name for key in form.SETTINGS}
         if "standardize" not in names or form.standardize or self.compressed:
             return [form]

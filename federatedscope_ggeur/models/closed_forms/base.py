@@ -381,8 +381,6 @@ class ClosedForm:
         Whether the dimensions of the rows are divided by their standard deviations.
     by_losses : bool
         Whether log-losses choose among several `finalists`.
-    compressed : bool
-        Whether the statistics are rounded. If so, small strengths are not tried.
     statistics : str
         ``ggeur.statistics``, the setting; "" if unknown.
     takes_weights : bool
@@ -422,7 +420,6 @@ class ClosedForm:
     needs_known: ClassVar[bool] = False
     by_losses: ClassVar[bool] = False
     standardize: bool = False
-    compressed: bool = False
     statistics: str = ""
     takes_weights: ClassVar[bool] = False
     takes_prior: ClassVar[bool] = False
@@ -496,6 +493,11 @@ class ClosedForm:
     def leaves_out(cls) -> bool:
         """Whether the form can score rows that are left out; see `left_out`."""
         return cls.left_out is not ClosedForm.left_out
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the statistics are rounded. If so, small strengths are not tried."""
+        return self.statistics == "compressed"
 
     @property
     def takes_class_scatters(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -72,7 +74,8 @@ class MixtureDiscriminant(ClosedForm):
     trainable = False
     takes_prior = True
     partition_free = False
-    TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
+    TUNED, UNTUNED = "shrinkage", UNTUNED_SHRINKAGE
+    GRID: ClassVar[tuple[float, ...]] = SHRINKAGES
 
     components: str
     shrinkage: float | None
@@ -101,8 +104,10 @@ class MixtureDiscriminant(ClosedForm):
         logs = log_shares(weights, labels, parts.num_classes, self.priors)
         offsets = means - parts.origin
         directions = torch.cholesky_solve(offsets.T, root).T
-        scores = discriminant(offsets, parts.origin, directions, logs)
-        model = _head(*scores, labels, parts)
+        weight, bias = discriminant(offsets, parts.origin, directions, logs)
+        # The components' scores of any x add up to zero.
+        bias = bias - bias.mean()
+        model = mixture_head(weight, bias, labels, parts.num_classes)
         return model, {
             **report,
             "components": self.components,
@@ -123,21 +128,26 @@ def log_shares(weights: Tensor, labels: Tensor, classes: int, priors: str) -> Te
     return logs
 
 
-def _head(
-    weight: Tensor, bias: Tensor, labels: Tensor, parts: Components
+def mixture_head(
+    weight: Tensor,
+    bias: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    centre: Tensor | None = None,
+    precisions: Tensor | None = None,
 ) -> MixtureHead:
     """The head with weights [J, D] and biases [J] of components.
 
-    `labels` [J] are the classes of the components.
+    `labels` [J] are the classes of the components. `centre` and `precisions` are as in
+    `MixtureHead.of_components`. At any row the largest score must be zero or more: then
+    a class without components never has it.
     """
-    bias = bias - bias.mean()
-    unseen = sorted(set(range(parts.num_classes)) - set(labels.tolist()))
-    # The components' scores of any x add up to zero, so the largest is at least zero,
-    # and an unseen class never has it.
-    lowest = bias.new_full((len(unseen),), -BELOW)
+    unseen = sorted(set(range(num_classes)) - set(labels.tolist()))
     return MixtureHead.of_components(
-        torch.cat([weight, weight.new_zeros(len(unseen), parts.dim)]),
-        torch.cat([bias, lowest]),
+        torch.cat([weight, weight.new_zeros(len(unseen), weight.shape[1])]),
+        torch.cat([bias, bias.new_full((len(unseen),), -BELOW)]),
         torch.cat([labels, torch.tensor(unseen, dtype=torch.int64)]),
-        parts.num_classes,
+        num_classes,
+        centre,
+        precisions,
     )

@@ -11,10 +11,7 @@ from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.settings import Key, one_of, positive_or_not_set
 
 from ..base import Model
-from ..heads import MixtureHead
 from .base import (
-    BELOW,
-    UNTUNED_SHRINKAGE,
     ClosedForm,
     Seen,
     priors_key,
@@ -23,7 +20,7 @@ from .base import (
 )
 from .components import Components, ScoredRows
 from .left_out import LEAST, DiscriminantLeftOut, Left, LeftOut
-from .mixture import log_shares
+from .mixture import MixtureDiscriminant, log_shares, mixture_head
 from .shrinkage import stable_cholesky
 
 #: How often the common scatter counts, see `RegularizedDiscriminant`. The larger value
@@ -32,7 +29,7 @@ COMMON = (27.0, 9.0)
 
 
 @register_closed_form("rda")
-class RegularizedDiscriminant(ClosedForm):
+class RegularizedDiscriminant(MixtureDiscriminant):
     """Regularized discriminant analysis (RDA): classes have covariances of their own.
 
     The score of class c is ``log sum_{j of c} pi_j exp(-(x - mu_j)^T S_c^-1 (x - mu_j)
@@ -83,23 +80,10 @@ class RegularizedDiscriminant(ClosedForm):
         priors_key("Regularized discriminant: the same as lda.priors."),
     )
     NEEDS = "class"
-    trainable = False
-    partition_free = False
-    TUNED, UNTUNED = "shrinkage", UNTUNED_SHRINKAGE
+    takes_prior = False
     GRID = (0.7, 0.3, 0.1, 0.03, 0.01, 0.001)
 
-    components: str
     common: float | None
-    shrinkage: float | None
-    priors: str
-
-    @property
-    def grain(self) -> str:  # type: ignore[override]  # the setting decides
-        return self.components
-
-    @classmethod
-    def build_model(cls, in_features: int, num_classes: int) -> Model:
-        return MixtureHead(in_features, num_classes)
 
     @property
     def is_open(self) -> bool:
@@ -159,7 +143,11 @@ class RegularizedDiscriminant(ClosedForm):
             weight[here] = offsets[here] @ precisions[c]
             bias[here] = logs[here] - (weight[here] * offsets[here]).sum(dim=1) / 2
             bias[here] -= root.diagonal().log().sum()
-        return _head(parts, origin, weight, bias, precisions), {
+        weight, bias, precisions = _centred(parts, weight, bias, precisions)
+        model = mixture_head(
+            weight, bias, parts.labels, parts.num_classes, origin, precisions
+        )
+        return model, {
             "shrinkage": g,
             "shrinkage_rule": "set",
             "common": common,
@@ -169,27 +157,19 @@ class RegularizedDiscriminant(ClosedForm):
         }
 
 
-def _head(
-    parts: Components, origin: Tensor, weight: Tensor, bias: Tensor, precisions: Tensor
-) -> MixtureHead:
-    """The head of rows less `origin` [D], with weights [J, D] and biases [J] of
-    components, and precisions [C, D, D]."""
+def _centred(
+    parts: Components, weight: Tensor, bias: Tensor, precisions: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same scores less their mean over classes.
+
+    So the classes' scores of any x add up to zero or more. Weights [J, D] and biases
+    [J] are those of components, `precisions` [C, D, D] of classes.
+    """
     classes = parts.classes
     share = 1 / len(classes) / parts.labels.bincount()[parts.labels].double()
-    # The classes' scores of any x add up to zero or more, so the largest is at least
-    # zero, and an unseen class never has it.
-    weight = weight - share @ weight
-    bias = bias - share @ bias
+    precisions = precisions.clone()
     precisions[classes] -= precisions[classes].mean(dim=0)
-    unseen = sorted(set(range(parts.num_classes)) - set(classes))
-    return MixtureHead.of_components(
-        torch.cat([weight, weight.new_zeros(len(unseen), parts.dim)]),
-        torch.cat([bias, bias.new_full((len(unseen),), -BELOW)]),
-        torch.cat([parts.labels, torch.tensor(unseen, dtype=torch.int64)]),
-        parts.num_classes,
-        origin,
-        precisions,
-    )
+    return weight - share @ weight, bias - share @ bias, precisions
 
 
 class ClassLeftOut(DiscriminantLeftOut):

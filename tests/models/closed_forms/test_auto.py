@@ -129,7 +129,7 @@ def test_each_kind_s_scatter_is_decomposed_once(monkeypatch):
 
 def test_compressed_statistics_take_no_small_strength_and_are_not_standardized():
     form = Automatic()
-    form.compressed = True
+    form.statistics = "compressed"
     found = by_kind(form)
     assert not [name for name in found if name.endswith(" z")]
     assert min(s for own in found.values() for s in own if s is not None) == 0.01

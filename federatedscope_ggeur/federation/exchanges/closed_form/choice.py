@@ -500,11 +500,12 @@ def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     strengths, forms that can standardize rows need none: `auto` tries it, and the
     others have a note of their own.
     """
-    taken, is_auto = form, isinstance(form, Automatic)
     if isinstance(form, Automatic):
-        taken = form.choice or form.lda
-    can = any(key.name == "standardize" for key in taken.SETTINGS)
-    if taken.standardize or (tried and (can or is_auto)):
+        if tried:
+            return ""
+        form = form.choice or form.lda
+    can = any(key.name == "standardize" for key in form.SETTINGS)
+    if form.standardize or (tried and can):
         return ""
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
     parts, dims = summed.cumsum(dim=0), len(summed)
@@ -513,8 +514,8 @@ def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
         return ""
     key, value = setting("closed_form"), "auto"
     if can:
-        key, value = setting(f"{taken.name}.standardize"), "True"
-    return IN_FEW.format(few=few, dims=dims, name=taken.name, key=key, value=value)
+        key, value = setting(f"{form.name}.standardize"), "True"
+    return IN_FEW.format(few=few, dims=dims, name=form.name, key=key, value=value)
 
 
 def best_finalist(
