@@ -83,7 +83,7 @@ VALID = {
         choice.HitCounts(3, 6, torch.tensor([5, 0]), 2, 5),
         choice.LossQuery((1, 3), (tuple(map(float, range(1, 26))),) * 2),
         choice.LogLosses(3, 5, torch.arange(100).view(4, 25)),
-        choice.ConfidenceQuery(1, 2.0),
+        choice.OneCandidate(1, 2.0),
         choice.Confidences(3, torch.arange(65)),
         personal.PersonalQuery(0.3, False, 2.0, 2),
         personal.PersonalLosses(3, 5, torch.arange(36).view(9, 4)),

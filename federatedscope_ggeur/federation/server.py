@@ -54,6 +54,9 @@ class Server:
         Whether there are rounds of training. Round 0 may show that none are needed.
     averages : bool
         Whether the trained head is scored and left as a mean with the one-shot head.
+    offsets : tuple of bytes
+        The messages from which clients work out the offsets of their rows; () if the
+        trained head learns without (see `MLPHead`).
     temperature : float
         The number by which the logits of the one-shot head have been divided.
     trained_temperature : float
@@ -97,6 +100,7 @@ class Server:
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
         self.averages = False
+        self.offsets: tuple[bytes, ...] = ()
         self.temperature = self.trained_temperature = 1.0
         self.start_loss: float | None = None
         self.aggregation_weights: dict[int, float] = {}
@@ -157,7 +161,8 @@ class Server:
             params = mix.mixed(self.model, params)
         params = recast(self.model, params, self.scored_model)
         if self.averages and self.solved_params is not None:
-            return averaged(self.scored_model, self.solved_params, params)
+            parts = self.solved_params, params
+            return averaged(self.scored_model, *parts, bool(self.offsets))
         if self.trained_temperature == 1.0:
             return params
         head = self.scored_model.at(params)

@@ -22,7 +22,9 @@ class AverageHead(Model):
     """The mean of the probabilities of a one-shot head and of a trained head.
 
     The logits are ``log(s softmax(a(x)) + (1 - s) softmax(b(x)))``, where a and b are
-    the logits of the two heads. The model is not trained.
+    the logits of the two heads. A trained head that learnt with offsets also gets them
+    here: the log-probabilities of the one-shot head, as they are published, are added
+    to b(x). The model is not trained.
 
     Parameters
     ----------
@@ -34,6 +36,8 @@ class AverageHead(Model):
     ----------
     share : Parameter of shape (1,)
         s: 1 for the one-shot head alone, 0 for the trained head alone.
+    offset : Parameter of shape (1,)
+        1 if the trained head learnt with offsets, else 0.
     one_shot : MixtureHead
     trained : MixtureHead or MLPHead
         A linear head is a mixture head with one component for each class.
@@ -45,6 +49,7 @@ class AverageHead(Model):
         super().__init__(in_features, num_classes)
         self.hidden = hidden
         self.share = nn.Parameter(torch.ones(1))
+        self.offset = nn.Parameter(torch.zeros(1))
         self.one_shot = MixtureHead(in_features, num_classes)
         self.trained: MixtureHead | MLPHead = MixtureHead(in_features, num_classes)
         if hidden:
@@ -69,9 +74,15 @@ class AverageHead(Model):
             model.one_shot = head
         return model
 
+    def _load_from_state_dict(self, state: dict, prefix: str, *rest) -> None:
+        # Heads of earlier releases had no offsets.
+        state.setdefault(f"{prefix}offset", torch.zeros(1))
+        super()._load_from_state_dict(state, prefix, *rest)
+
     def reset(self, generator: torch.Generator | None = None) -> Model:
         """Set all weights to zero. Nothing is drawn."""
         self.share.data.fill_(1.0)
+        self.offset.data.zero_()
         for part in (self.one_shot, self.trained):
             if isinstance(part, MixtureHead):
                 part.reset()
@@ -81,7 +92,7 @@ class AverageHead(Model):
 
     def make_room_for(self, size: int) -> None:
         """Resize the one-shot part, so that the whole model has `size` parameters."""
-        others = (self.share, *self.trained.parameters())
+        others = (self.share, self.offset, *self.trained.parameters())
         self.one_shot.make_room_for(size - sum(p.numel() for p in others))
 
     @property
@@ -95,21 +106,28 @@ class AverageHead(Model):
         (self.one_shot if self.share else self.trained).cool(temperature)
 
     def represent(self, features: Tensor) -> Tensor:
-        parts = torch.stack([self.one_shot(features), self.trained(features)])
+        one_shot, trained = self.one_shot(features), self.trained(features)
+        if self.offset:
+            trained = trained + self.probabilities(one_shot).log()
+        parts = torch.stack([one_shot, trained])
         shares = torch.cat([self.share, 1 - self.share])
         return (parts.log_softmax(dim=2) + shares.log()[:, None, None]).logsumexp(dim=0)
 
 
-def averaged(model: Model, one_shot: Tensor, trained: Tensor) -> Tensor:
+def averaged(
+    model: Model, one_shot: Tensor, trained: Tensor, with_offsets: bool = False
+) -> Tensor:
     """The parameters of the mean of two heads that are each alone in an `AverageHead`.
 
-    `one_shot` and `trained` are the parameters of these heads.
+    `one_shot` and `trained` are the parameters of these heads. `with_offsets` says that
+    the trained head learnt with the one-shot head's log-probabilities as offsets.
     """
     first, mean = model.at(one_shot), model.at(trained)
     assert isinstance(first, AverageHead)
     assert isinstance(mean, AverageHead)
     mean.one_shot = first.one_shot
     mean.share.data.fill_(0.5)
+    mean.offset.data.fill_(float(with_offsets))
     return to_vector(mean)
 
 

@@ -130,6 +130,10 @@ def draw_from(model: nn.Module, generator: torch.Generator | None) -> bool:
 class MLPHead(Model):
     """A head with one hidden layer, whose output is the representation.
 
+    Rows in training may have C columns more: offsets, which `forward` adds to their
+    logits. So the head learns what another head with these log-probabilities lacks.
+    `represent` knows no offsets.
+
     Parameters
     ----------
     in_features, num_classes : int
@@ -148,6 +152,18 @@ class MLPHead(Model):
         self.hidden = nn.Linear(in_features, hidden)
         self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(hidden, num_classes)
+
+    def parted(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Rows [..., D], and the offsets [..., C] beside them; None without offsets."""
+        dim = self.in_features
+        if features.shape[-1] != dim + self.num_classes:
+            return features, None
+        return features[..., :dim], features[..., dim:]
+
+    def forward(self, features: Tensor) -> Tensor:
+        rows, offsets = self.parted(features)
+        logits = super().forward(rows)
+        return logits if offsets is None else logits + offsets
 
     def represent(self, features: Tensor) -> Tensor:
         return F.relu(self.hidden(features))
@@ -175,16 +191,20 @@ class MLPGradient:
     """
 
     def __init__(self, head: MLPHead, into: Tensor, beta: float):
-        self._dropout, self._beta = head.dropout, beta
+        self._dropout, self._beta, self._parted = head.dropout, beta, head.parted
         self._weights = [parameter.data for parameter in head.parameters()]
         self._parts = split_vector(head, into)
 
     def __call__(self, features: Tensor, labels: Tensor) -> None:
         first, first_bias, last, last_bias = self._weights
+        features, offsets = self._parted(features)
         hidden = torch.addmm(first_bias, features, first.t()).relu_()
         kept = self._dropout.kept(hidden)
         units = hidden if kept is None else hidden * kept
-        logs = torch.addmm(last_bias, units, last.t()).log_softmax(1)
+        logits = torch.addmm(last_bias, units, last.t())
+        if offsets is not None:
+            logits = logits + offsets
+        logs = logits.log_softmax(1)
         of_logs = torch.zeros_like(logs)
         of_logs.scatter_(1, labels[:, None], -1 / len(labels))
         aten = torch.ops.aten

@@ -487,6 +487,9 @@ class Round0:
     totals_bytes_up, space_bytes_down : int
         The bytes of totals of rows, and of the space made from them, summed over
         clients.
+    offsets_bytes_down : int
+        The bytes of the one-shot head with which a trained head learns, summed over
+        clients.
     space : dict or None
         The space of training (``ggeur.space``), with its ``kind``. The standard space
         adds the root mean square ``distance`` of rows from its centre, and ``scales``:
@@ -520,6 +523,7 @@ class Round0:
     init_broadcast_bytes_down: int = 0
     totals_bytes_up: int = 0
     space_bytes_down: int = 0
+    offsets_bytes_down: int = 0
     space: Optional[dict[str, Any]] = None
     closed_form: Optional[RoundRecord] = None
     personal: Optional[PersonalRecord] = None
@@ -542,6 +546,7 @@ class Round0:
         """All bytes from the server to clients before scores."""
         down = self.geometry_bytes_down + self.prototypes_bytes_down
         down += self.space_bytes_down + self.init_broadcast_bytes_down
+        down += self.offsets_bytes_down
         return down + self.exchanges_bytes_down
 
 

@@ -145,7 +145,7 @@ class _Recorder:
             answers = seen.log_losses if query else seen.hits
             answers[k] = answer
         elif kind is PREPARE:
-            geometry, prototypes, space = parts
+            geometry, prototypes, space, *_ = parts
             if geometry:
                 seen.geometry = Geometry.from_bytes(geometry, schema)
             if prototypes:

@@ -166,9 +166,7 @@ def onnx_bytes(results: Results, rows: Rows | None = None) -> tuple[bytes, str]:
         "Identity", _logits(graph, results.model, features), name="logits"
     )
     count = len(results.class_names)
-    shares = graph.add("Softmax", logits, axis=1)
-    shares = graph.add("Mul", shares, graph.constant(1 - SMOOTHING))
-    graph.add("Add", shares, graph.constant(SMOOTHING / count), name="probabilities")
+    _probabilities(graph, logits, count, name="probabilities")
     best = graph.add("ArgMax", logits, axis=1, keepdims=0)
     graph.add("Gather", graph.names(results.class_names), best, name="class")
     made = helper.make_model(
@@ -258,6 +256,13 @@ def _logits(graph: _Graph, model: Model, rows: str) -> str:
     )
 
 
+def _probabilities(graph: _Graph, logits: str, classes: int, name: str = "") -> str:
+    """The published probabilities; see `Model.probabilities`."""
+    shares = graph.add("Softmax", logits, axis=1)
+    shares = graph.add("Mul", shares, graph.constant(1 - SMOOTHING))
+    return graph.add("Add", shares, graph.constant(SMOOTHING / classes), name=name)
+
+
 def _affine(graph: _Graph, rows: str, weight: Any, bias: Any) -> str:
     constants = (graph.constant(t.detach().numpy()) for t in (weight, bias))
     return graph.add("Gemm", rows, *constants, transB=1)
@@ -306,11 +311,20 @@ def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
     """The logarithm of the mean, summed from its larger part on; one part may be the
     whole."""
     share = model.share.item()
+    parts = []
+    if share > 0:
+        parts.append((share, _logits(graph, model.one_shot, rows)))
+    if share < 1:
+        trained = _logits(graph, model.trained, rows)
+        if model.offset:
+            ((_, one_shot),) = parts
+            known = _probabilities(graph, one_shot, model.num_classes)
+            trained = graph.add("Add", trained, graph.add("Log", known))
+        parts.append((1 - share, trained))
     logs = []
-    for weight, part in ((share, model.one_shot), (1 - share, model.trained)):
-        if weight > 0:
-            logits = graph.add("LogSoftmax", _logits(graph, part, rows), axis=1)
-            logs.append(graph.add("Add", logits, graph.constant(math.log(weight))))
+    for weight, logits in parts:
+        logits = graph.add("LogSoftmax", logits, axis=1)
+        logs.append(graph.add("Add", logits, graph.constant(math.log(weight))))
     if len(logs) == 1:
         return logs[0]
     largest = graph.add("Max", *logs)

@@ -25,6 +25,7 @@ from .left_out import (
     is_right,
     left_out_confidences,
     left_out_hits,
+    left_out_logs,
     left_out_losses,
     log_losses,
     spread_of_scores,

@@ -414,6 +414,20 @@ def left_out_confidences(
     return counts
 
 
+def left_out_logs(score: LeftOut, rows: ScoredRows, temperature: float) -> Tensor:
+    """The log of each row's published probabilities: shape (n, C), float32.
+
+    `score` must have one candidate. If no class is left without a row, all classes are
+    as probable.
+    """
+    logs = []
+    for start in range(0, max(1, len(rows)), _CHUNK_ROWS):
+        (scores,) = score(rows.part(slice(start, start + _CHUNK_ROWS)))
+        known = Model.probabilities(scores / temperature)
+        logs.append(known.nan_to_num(1 / scores.shape[1]).log())
+    return torch.cat(logs).float()
+
+
 def in_units(losses: Tensor) -> Tensor:
     """Round sums of log-losses to whole multiples of 1/64 nat: int64."""
     return (losses * LOSS_UNITS).clamp(max=LARGEST_LOSS).round().long()

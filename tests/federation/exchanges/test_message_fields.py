@@ -118,7 +118,7 @@ SPOILT = [
     (personal.PersonalQuery, {"kappa": 10}, {}, "kappa"),
     (personal.PersonalQuery, {"temperature": 0}, {}, "shrinkage"),
     (personal.PersonalScore, {"correct": 6}, {}, "correct"),
-    (choice.ConfidenceQuery, {"temperature": 0}, {}, "temperature"),
+    (choice.OneCandidate, {"temperature": 0}, {}, "temperature"),
     (choice.LogLosses, {"rows": 0}, {}, "losses"),
     (ScoreReport, {"val_correct": 6}, {}, "val_correct"),
     (ScoreReport, {"splits": ["val", "dev"]}, {}, "splits"),

@@ -36,7 +36,7 @@ GOLDEN = {
     "HitCounts": "f89fca03419f1bc7",
     "LossQuery": "07768d5ab46fbd3c",
     "LogLosses": "9bcaf050c153ad17",
-    "ConfidenceQuery": "f04c34aa6b2494ef",
+    "OneCandidate": "9d19fbbced5eece8",
     "Confidences": "81929e99365e6bac",
     "PersonalQuery": "d39ce51645fdf82d",
     "PersonalLosses": "557dc06a08b699b5",

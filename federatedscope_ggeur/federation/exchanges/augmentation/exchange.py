@@ -29,7 +29,7 @@ from federatedscope_ggeur.geometry import (
     Totals,
     augment,
 )
-from federatedscope_ggeur.models import trainable_part
+from federatedscope_ggeur.models import MLPHead, trainable_part
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
 
@@ -44,6 +44,8 @@ from ..base import (
     require_known,
     require_tensors,
 )
+from ..closed_form.choice import LeaveOneOut, OneCandidate
+from ..closed_form.exchange import ClosedFormClient
 from ..space import SpaceBroadcast
 from ..statistics.upload import StatisticsUpload
 from . import keys
@@ -74,14 +76,24 @@ class SetMaker:
     A client that is never drawn only holds this object, and no set.
     """
 
-    __slots__ = ("geometry", "prototypes")
+    __slots__ = ("geometry", "head", "prototypes")
 
-    def __init__(self, geometry: Geometry | None, prototypes: Prototypes | None):
-        self.geometry, self.prototypes = geometry, prototypes
+    def __init__(
+        self,
+        geometry: Geometry | None,
+        prototypes: Prototypes | None,
+        head: tuple[LeaveOneOut, OneCandidate] | None = None,
+    ):
+        self.geometry, self.prototypes, self.head = geometry, prototypes, head
 
     def __call__(self, client: Client) -> AugmentedSet:
         own, prototypes = client.settings.of(SetSettings), self.prototypes
         rows, labels = client.features, client.labels
+        space: Space | None = client.space
+        if self.head is not None:
+            offsets = ClosedFormClient(client, {}).offsets(*self.head)
+            rows = torch.cat([client.space.features(rows), offsets], dim=1)
+            space = None  # they are in it already
         if not own.train_withheld:
             rows, labels = chosen_rows(rows, labels, client.told[labels])
         if prototypes is None:
@@ -98,7 +110,7 @@ class SetMaker:
             prototypes.labels,
             own.augmentation,
             derive_seed(client.task.seed, client.number, "augment"),
-            client.space,
+            space,
         )
 
 
@@ -110,16 +122,27 @@ class AugmentationClient(ClientSide):
         geometry: Geometry | None,
         prototypes: Prototypes | None,
         space: SpaceBroadcast | None = None,
+        components: LeaveOneOut | None = None,
+        one_shot: OneCandidate | None = None,
     ) -> PrepareReply:
         """Set up the recipe of the training set from the server's messages.
 
         Without geometry (no augmentation steps) the client trains on its own rows.
-        Geometry and prototypes are in the space that the server sent with them.
+        Geometry and prototypes are in the space that the server sent with them. With a
+        one-shot head each row has its offsets beside it; see `MLPHead`.
+
+        Raises
+        ------
+        MessageError
+            This client cannot train with offsets.
         """
         client, own = self.client, self.client.settings.of(SetSettings)
         training = client.settings.training
         client.space = self._own_space() if space is None else space.space
-        make = SetMaker(geometry, prototypes)
+        head = None
+        if components is not None or one_shot is not None:
+            head = self._with_offsets(geometry, components, one_shot)
+        make = SetMaker(geometry, prototypes, head)
         recipe = make(client)
         rows, labels = recipe.features, recipe.own_labels
         weight = {
@@ -140,9 +163,9 @@ class AugmentationClient(ClientSide):
             )
             weight = 0
         context = client.context(0, torch.zeros(0), {})
-        init_upload = client.task.method.init_upload(
-            client.space.features(rows), labels, context
-        )
+        if recipe.space is not None:
+            rows = recipe.space.features(rows)
+        init_upload = client.task.method.init_upload(rows, labels, context)
         # After the context, which would make the set: most clients are never drawn.
         client.train_on(make)
         client.aggregation_weight = float(weight)
@@ -151,6 +174,18 @@ class AugmentationClient(ClientSide):
     def receive(self, message: InitBroadcast) -> None:
         """Keep the method's message to all clients."""
         self.client.init_broadcast = dict(message.tensors)
+
+    def _with_offsets(
+        self,
+        geometry: Geometry | None,
+        components: LeaveOneOut | None,
+        one_shot: OneCandidate | None,
+    ) -> tuple[LeaveOneOut, OneCandidate]:
+        """Require what offsets need: both messages, an MLP, and rows that are own."""
+        is_mlp = isinstance(self.client.model, MLPHead)
+        if geometry or not is_mlp or components is None or one_shot is None:
+            raise self.refused("offsets need a one-shot head, an MLP and no draws")
+        return components, one_shot
 
     def _own_space(self) -> Space:
         """The space to use if the server sent none.
@@ -198,7 +233,7 @@ PREPARE = RequestKind(
     name="prepare",
     message="geometry",
     deadline="round0",
-    parts=(Geometry, Prototypes, SpaceBroadcast),
+    parts=(Geometry, Prototypes, SpaceBroadcast, LeaveOneOut, OneCandidate),
     respond=lambda side, *parts: side.prepare(*parts),
     answer_message="prepare_reply",
     answer=PrepareReply,
@@ -396,15 +431,17 @@ class AugmentationExchange(Exchange):
         course, sent = self.course, Counter[str]()
         before, held = course.spent(), self.server.space
         space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()
+        offsets = self.server.offsets or (b"", b"")
         for window in windows(numbers, course.plan.round0_window):
             asked = {}
             for k in course.membership.here(window):
                 around = self.prototypes(k)
                 prototypes = around.to_bytes() if around else b""
-                asked[k] = (self.geometry, prototypes, space)
+                asked[k] = (self.geometry, prototypes, space, *offsets)
                 sent["geometry_bytes_down"] += len(self.geometry)
                 sent["prototypes_bytes_down"] += len(prototypes)
                 sent["space_bytes_down"] += len(space)
+                sent["offsets_bytes_down"] += sum(map(len, offsets))
             for reply in (yield from course.ask(PREPARE, 0, asked)):
                 self.add_reply(reply)
                 course.membership.note_prepared(reply.client)

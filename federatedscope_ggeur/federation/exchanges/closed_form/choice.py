@@ -295,8 +295,8 @@ class LogLosses(wire.Payload, kind="log_losses"):
             raise refusal(self.client, "losses", problem)
 
 
-class ConfidenceQuery(wire.Payload, kind="confidence_query"):
-    """Round 0, server to client: asks how sure one candidate is at a temperature.
+class OneCandidate(wire.Payload, kind="one_candidate"):
+    """Round 0, server to client: one candidate, and the temperature of its scores.
 
     Attributes
     ----------

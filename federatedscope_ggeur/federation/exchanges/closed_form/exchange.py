@@ -17,6 +17,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire import schema
@@ -34,6 +35,7 @@ from federatedscope_ggeur.models.closed_forms import (
     in_units,
     left_out_confidences,
     left_out_hits,
+    left_out_logs,
     left_out_losses,
     spread_of_scores,
     temperatures,
@@ -61,12 +63,12 @@ from .choice import (
     NO_GAIN,
     OWN_HEADS,
     Choice,
-    ConfidenceQuery,
     Confidences,
     HitCounts,
     LeaveOneOut,
     LogLosses,
     LossQuery,
+    OneCandidate,
     Temperature,
     best_finalist,
     choose_by_hits,
@@ -155,7 +157,7 @@ class ClosedFormClient(ClientSide):
 
     def __init__(self, client: Client, rows: Mapping[str, Embeddings]):
         super().__init__(client, rows)
-        self._queries: dict[type, LossQuery | ConfidenceQuery] = {}
+        self._queries: dict[type, LossQuery | OneCandidate] = {}
 
     def hit_counts(self, message: LeaveOneOut) -> HitCounts:
         """Count each candidate's hits on rows of the classes that the client has sent.
@@ -218,7 +220,7 @@ class ClosedFormClient(ClientSide):
             losses.append(sums[0])
         return LogLosses(self.client.number, rows, torch.stack(losses), weight)
 
-    def confidences(self, query: ConfidenceQuery) -> Confidences:
+    def confidences(self, query: OneCandidate) -> Confidences:
         """Count how sure one candidate is on the rows of `log_losses`.
 
         Raises
@@ -238,6 +240,32 @@ class ClosedFormClient(ClientSide):
             counts = torch.zeros_like(counts)
         return Confidences(self.client.number, counts)
 
+    def offsets(self, message: LeaveOneOut, head: OneCandidate) -> Tensor:
+        """The log-probabilities of the training rows, each left out: float32 [n, C].
+
+        Rows of withheld classes are in no statistics; all others score them.
+
+        Raises
+        ------
+        MessageError
+            The components differ from those of an earlier request, or there is no such
+            candidate.
+        """
+        client = self.client
+        if client.merged is not None:
+            self._asked = client.merged
+        self._note(message)
+        self._check(head, "offsets", head.candidate)
+        rows = ScoredRows(
+            client.features,
+            client.labels,
+            *self._place(message),
+            client.told[client.labels],
+            client.weights,
+        )
+        scores = message.scores(self.form_for(message), head.candidate)
+        return left_out_logs(scores, rows, head.temperature)
+
     @property
     def form(self) -> ClosedForm:
         """The closed form in the client's settings."""
@@ -254,7 +282,7 @@ class ClosedFormClient(ClientSide):
         return message.once(("form", id(form)), suited)[1]
 
     def _check(
-        self, query: LossQuery | ConfidenceQuery, what: str, candidate: int
+        self, query: LossQuery | OneCandidate, what: str, candidate: int
     ) -> None:
         """Require that the candidate exists, and that no other was asked for before."""
         if self._queries.setdefault(type(query), query) != query:
@@ -276,12 +304,7 @@ class ClosedFormClient(ClientSide):
 
     def parts(self, message: LeaveOneOut) -> tuple[ScoredRows, ScoredRows]:
         """The rows in the statistics, and the validation rows of the same classes."""
-        client, names = self.client, message.components.domain_names
-        if client.domain not in names:
-            problem = f"the client's domain {client.domain!r} is missing in {names}"
-            raise self.refused(problem, "domains")
-        where = client.number, names.index(client.domain)
-        is_sent = client.told
+        client, where, is_sent = self.client, self._place(message), self.client.told
 
         def of_sent(
             features: Tensor, labels: Tensor, weights: Tensor | None, inside: bool
@@ -295,6 +318,14 @@ class ClosedFormClient(ClientSide):
             of_sent(client.features, client.labels, client.weights, inside=True),
             of_sent(*self._validation(), inside=False),
         )
+
+    def _place(self, message: LeaveOneOut) -> tuple[int, int]:
+        """The client's number, and the index of its domain in the components."""
+        client, names = self.client, message.components.domain_names
+        if client.domain not in names:
+            problem = f"the client's domain {client.domain!r} is missing in {names}"
+            raise self.refused(problem, "domains")
+        return client.number, names.index(client.domain)
 
     def _validation(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The features, labels and weights of the validation rows."""
@@ -443,7 +474,7 @@ CONFIDENCES = RequestKind(
     name="confidences",
     message="confidence_query",
     deadline="round0",
-    parts=(ConfidenceQuery,),
+    parts=(OneCandidate,),
     respond=lambda side, query: side.confidences(query),
     answer_message="confidences",
     answer=Confidences,
@@ -555,6 +586,9 @@ class ClosedFormExchange(Exchange):
             vector = recast(solved.model, vector, server.scored_model, trained=False)
         server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
+        if choice.candidate is not None and self._learns_with_offsets(choice):
+            head = OneCandidate(choice.candidate, temperature.value)
+            server.offsets = self._sent, head.to_bytes()
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
@@ -570,6 +604,14 @@ class ClosedFormExchange(Exchange):
             known = self._details.get("note")
             self._details["note"] = f"{known}. {note}" if known else note
         self.apart = self.course.spent() - before
+
+    def _learns_with_offsets(self, choice: Choice) -> bool:
+        """Whether an MLP is to be trained as the other half of a mean.
+
+        A method that changes training may use logits without their offsets.
+        """
+        mlp = self.server.averages and "hidden_units" in choice.details
+        return mlp and not self.server.task.method.changes_training
 
     def _take_noisy(self, solved: Solved, hidden_by: str) -> None:
         """Take the head made from statistics with noise, without asking clients."""
@@ -602,6 +644,8 @@ class ClosedFormExchange(Exchange):
             return {}
         said = {name: getattr(self.server, name) for name in ("trains", "averages")}
         kept = {name: torch.tensor(int(value)) for name, value in said.items()}
+        for place, part in enumerate(self.server.offsets):
+            kept[f"offsets.{place}"] = wire.as_bytes(part)
         return {**kept, "params": solved}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
@@ -609,6 +653,10 @@ class ClosedFormExchange(Exchange):
             self.server.solved_params = tensors["params"]
             self.server.trains = bool(tensors["trains"])
             self.server.averages = bool(tensors.get("averages", False))
+            parts = (tensors.get(f"offsets.{place}") for place in range(2))
+            self.server.offsets = tuple(
+                wire.of_bytes(p) for p in parts if p is not None
+            )
             self.server.scored_model.make_room_for(len(tensors["params"]))
 
     def _choose(self, components: Components | None) -> Requests[Choice]:
@@ -693,7 +741,7 @@ class ClosedFormExchange(Exchange):
     ) -> Requests[list[int]]:
         """Ask clients how sure a candidate is of their left-out rows; returns bins."""
         assert candidate is not None, "left-out rows have scored the candidates"
-        query = ConfidenceQuery(candidate, temperature).to_bytes()
+        query = OneCandidate(candidate, temperature).to_bytes()
         counted = yield from self._ask(CONFIDENCES, query)
         counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
         return sum((one.counts for one in counted), counts).tolist()

@@ -440,7 +440,7 @@ def _drawn(
     if not clients:
         return
     recipes, settings = [_recipe(client) for client in clients], clients[0].settings
-    rows, dim = sum(one.rows for one in recipes), clients[0].features.shape[1]
+    rows, dim = sum(one.rows for one in recipes), recipes[0].features.shape[1]
     device = settings.training.device
     try:
         if keep:

@@ -14,7 +14,7 @@ from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    ConfidenceQuery,
+    OneCandidate,
     HitCounts,
     LeaveOneOut,
     LossQuery,
@@ -296,7 +296,7 @@ def test_a_client_counts_confidences_of_one_head_alone():
     client, message, query = asked(1)
     side = ClosedFormClient(client, {})
     side.log_losses(message, query)
-    first = side.confidences(ConfidenceQuery(0, 0.5))
+    first = side.confidences(OneCandidate(0, 0.5))
     scores = message.scores(side.form, 0)
     sure = torch.cat(
         [
@@ -308,9 +308,9 @@ def test_a_client_counts_confidences_of_one_head_alone():
     pairs = zip(ends, ends[1:])
     expected = [int(((low < sure) & (sure <= high)).sum()) for low, high in pairs]
     assert first.counts.tolist() == expected
-    assert torch.equal(side.confidences(ConfidenceQuery(0, 0.5)).counts, first.counts)
+    assert torch.equal(side.confidences(OneCandidate(0, 0.5)).counts, first.counts)
     with pytest.raises(MessageError, match="reported confidences before"):
-        side.confidences(ConfidenceQuery(0, 0.6))
+        side.confidences(OneCandidate(0, 0.6))
 
 
 # Which of two heads a run leaves, by its records alone.

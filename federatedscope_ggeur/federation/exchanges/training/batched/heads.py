@@ -116,6 +116,7 @@ class BatchedMLP(BatchedHead):
 
     def __init__(self, model: MLPHead):
         super().__init__(model)
+        self._parted = model.parted
         self.dropout = model.dropout.p
         self.dropped_units = model.hidden.out_features if self.dropout else 0
 
@@ -129,10 +130,14 @@ class BatchedMLP(BatchedHead):
         return _layer(units, *self.parts(weights)[2:])
 
     def add_gradient(self, weights, into, features, labels, share, kept=None) -> None:
+        features, offsets = self._parted(features)
         hidden = self.represent(weights, features)
         units = hidden if kept is None else hidden * kept
         last = self.parts(weights)[2]
-        residual = _residual(self.classify(weights, units), labels, share)
+        logits = self.classify(weights, units)
+        if offsets is not None:
+            logits = logits + offsets
+        residual = _residual(logits, labels, share)
         first_into = self.parts(into)
         _add_of_layer(residual, units, *first_into[2:])
         back = torch.bmm(residual, last)
