@@ -177,7 +177,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             knows no weights.
         StatisticsError
             No client has enough rows of any class (``ggeur.privacy.min_samples``) for a
-            one-shot head. The error says what to do.
+            one-shot head. With "auto", no client has as many rows of all classes. The
+            error says what to do.
         """
         given = _as_numpy(X, "X"), _as_numpy(y, "y")
         X, y = validate_data(self, *given, dtype=np.float32)
@@ -205,11 +206,13 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         cfg = load_config(tree, self._overrides(clients, domains))
         labels = _names(self.classes_)[codes]
         data = self._divided(cfg, X, labels, clients, domains, sample_weight)
+        needs_head = read(cfg.ggeur, ClosedFormKeys).closed_form != "none"
+        if needs_head and _all_clients_are_small(cfg, data):
+            raise StatisticsError(_nothing_sent(cfg))
         try:
             self.results_ = run(cfg, data)
         except StatisticsError:
-            form = read(cfg.ggeur, ClosedFormKeys).closed_form
-            if form == "none" or _sent_classes(cfg, data).any():
+            if not needs_head or _sent_classes(cfg, data).any():
                 raise
             raise StatisticsError(_nothing_sent(cfg)) from None
         self._warn(cfg, data)
@@ -557,6 +560,12 @@ def _sent_classes(cfg, data: FederatedData) -> np.ndarray:
     counts = class_counts(data.clients, data.num_classes)
     least = read(cfg.ggeur, StatisticsKeys).min_samples
     return (counts >= least).any(axis=0)
+
+
+def _all_clients_are_small(cfg, data: FederatedData) -> bool:
+    """Whether no client may tell how its rows are scaled, so that no rate fits."""
+    least = read(cfg.ggeur, StatisticsKeys).min_samples
+    return max(len(client.train) for client in data.clients) < least
 
 
 def _nothing_sent(cfg) -> Lines:

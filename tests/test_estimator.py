@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from federatedscope_ggeur import FederatedClassifier, run
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError
-from federatedscope_ggeur.reporting import results_table
+from federatedscope_ggeur.reporting import Kept, results_table
 
 X, y = load_digits(return_X_y=True)
 X, y = X[:600].astype("float32"), y[:600]
@@ -389,6 +389,15 @@ def test_clients_with_two_rows_each_are_told_what_to_do(method):
     lower = {"ggeur.privacy.min_samples": 1}
     made = FederatedClassifier(method, lower).fit(rows, labels, clients=two_each)
     assert made.score(rows, labels) > 0.9
+
+
+@pytest.mark.slow
+def test_where_no_class_may_be_sent_auto_trains_and_says_what_this_tells():
+    with pytest.warns(UserWarning, match="updates of clients with few rows can reveal"):
+        made = FederatedClassifier().fit(X[:120], y[:120], clients=np.arange(120) // 8)
+    assert made.results_.final.kept == Kept("trained", "absent", None, None)
+    assert made.results_.round0.closed_form is None
+    assert made.score(X[120:], y[120:]) > 0.8
 
 
 @pytest.mark.slow

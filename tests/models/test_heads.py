@@ -73,10 +73,14 @@ class TestGradient:
             wanted = kept + autograd_gradient(model, *rows)
             torch.testing.assert_close(into.double(), wanted, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.parametrize("offsets", [False, True])
     @pytest.mark.parametrize("dropout", [0.0, 0.4])
     @pytest.mark.parametrize("beta", [0.0, 0.9])
-    def test_an_mlps_has_autograd_s_bits(self, batch, beta, dropout):
+    def test_an_mlps_has_autograd_s_bits(self, batch, beta, dropout, offsets):
         """By hand, and as of any other model, with the same units dropped."""
+        if offsets:
+            beside = torch.randn(len(batch[0]), CLASSES)
+            batch = torch.cat([batch[0], beside], dim=1), batch[1]
         model = MLPHead(DIM, CLASSES, 24, dropout).reset(torch.Generator())
         before, found = torch.randn(num_parameters(model)), []
         for kind in (MLPHead, Model):
@@ -217,6 +221,7 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
     x = torch.randn(6, 4, generator=generator)
     wanted = AverageHead(4, 3, hidden)
     vectors = []
+    with_offsets = hidden > 0
     for head, trained in ((mixture, False), (last, True)):
         vector = recast(head, to_vector(head), wanted, trained)
         alone = wanted.at(vector)(x).softmax(dim=1)
@@ -227,13 +232,22 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
         divided = (head(x) / 2).softmax(dim=1)
         assert torch.allclose(cooled(x).softmax(dim=1), divided, atol=1e-6)
         vectors.append(vector)
-    mean = averaged(wanted, *vectors)
-    expected = np.mean([h(x).softmax(1).detach() for h in (mixture, last)], axis=0)
+    mean = averaged(wanted, *vectors, with_offsets)
+    one, other = mixture(x).detach(), last(x).detach()
+    if with_offsets:
+        offsets = np.log(0.999 * one.softmax(1) + 0.001 / 3)
+        beside = last(torch.cat([x, offsets], dim=1)).detach()
+        other = other + offsets
+        assert torch.allclose(beside, other)
+    expected = np.mean([one.softmax(1), other.softmax(1)], axis=0)
     assert np.allclose(wanted.at(mean)(x).exp().detach(), expected, atol=1e-6)
     load_vector(wanted, mean)
     again = AverageHead(4, 3, hidden)
     again.load_state_dict(wanted.state_dict())
     assert torch.equal(to_vector(again), mean)
+    older = {name: t for name, t in wanted.state_dict().items() if name != "offset"}
+    again.load_state_dict(older)
+    assert again.offset == 0
     assert not again.can_cool
     with pytest.raises(TypeError, match="AverageHead cannot be divided"):
         again.cool(2.0)

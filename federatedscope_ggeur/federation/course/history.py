@@ -30,6 +30,7 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.reporting.results import Status
 
 from ..exchanges.base import Requests
+from ..exchanges.closed_form.choice import NO_HEAD
 from ..exchanges.closed_form.exchange import kept_head
 from ..exchanges.evaluation.scores import METRICS
 from ..exchanges.training.exchange import head_broadcast
@@ -245,6 +246,8 @@ class History:
     def _notes(self) -> list[str]:
         """The notes that were added after the start of the run."""
         solved = self.round0.closed_form if self.round0 else None
+        if self.kept is not None and solved is None:
+            return [NO_HEAD]
         note = (solved.details or {}).get("note") if solved else None
         return [note] if note else []
 

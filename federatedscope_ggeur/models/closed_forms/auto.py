@@ -48,7 +48,7 @@ class Automatic(ClosedForm):
     look better than it is. So it must also classify more rows rightly than the other
     kinds, by more than one standard error, and labels and clients must not be
     confounded. And each withheld row counts in its log-loss as a sure mistake, since
-    the mixture has no component for that row.
+    the mixture has no component for that row. So it does if every domain is one client.
 
     If something is known of the classes, the head of this alone and its ensemble with
     LDA are candidates, too. LDA and the mixture then use the prior.
@@ -63,6 +63,8 @@ class Automatic(ClosedForm):
         The components of the mixture; "" if there is only one, so that it equals LDA.
     by_class : bool
         Whether the scatters of classes are known.
+    alone : bool
+        Whether every domain is one client.
 
     References
     ----------
@@ -88,7 +90,7 @@ class Automatic(ClosedForm):
         self.choice: ClosedForm | None = None
         self.for_training = False
         self.groups = self.mixture.components
-        self.by_class = False
+        self.by_class = self.alone = False
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
@@ -141,7 +143,9 @@ class Automatic(ClosedForm):
 
     def for_components(self, components: Components) -> ClosedForm:
         other = copy.copy(self)
-        by_client = self.groups == "client" or len(components.domains.unique()) == 1
+        domains = len(components.domains.unique())
+        by_client = self.groups == "client" or domains == 1
+        other.alone = domains == len(components.clients.unique())
         other.groups = "client" if by_client else "domain"
         other.by_class = components.class_scatters is not None
         if by_client and len(components.clients.unique()) == 1:
@@ -179,7 +183,10 @@ class Automatic(ClosedForm):
 
     @property
     def lacks_withheld(self) -> bool:
-        return self.choice is not None and self._doubted(self.choice)
+        if self.choice is None:
+            return False
+        by_domain = self.alone and self.choice.grain == "domain"
+        return by_domain or self._doubted(self.choice)
 
     @property
     def tuned_setting(self) -> str:

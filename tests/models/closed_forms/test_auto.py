@@ -59,6 +59,7 @@ def test_the_best_strength_of_each_kind_is_a_finalist():
     ("domains", "clients", "groups"),
     [
         ((0, 0, 1, 1), (1, 2, 3, 4), "domain"),
+        ((0, 0, 1, 1), (1, 1, 2, 2), "domain"),
         ((0, 0, 0, 0), (1, 2, 1, 2), "client"),
         ((0, 0, 0, 0), (1, 1, 1, 1), None),
     ],
@@ -68,9 +69,12 @@ def test_the_mixture_is_of_domains_or_else_of_clients(domains, clients, groups):
     parts = components_of(*DATA, CLASSES)
     parts = replace(parts.merged("class"), domains=torch.tensor(domains))
     parts = replace(parts, clients=torch.tensor(clients))
-    kinds = Automatic().for_components(parts).kinds()
-    found = {kind.components for kind in kinds if kind.name == "mixture"}
+    form = Automatic().for_components(parts)
+    found = {kind.components for kind in form.kinds() if kind.name == "mixture"}
     assert found == ({groups} if groups else set())
+    lacking = {one.choice.name for one in form.candidates() if one.lacks_withheld}
+    shared = len(set(clients)) > len(set(domains)) > 1
+    assert lacking == ({"mixture", "rda"} if groups and not shared else set())
     if len(set(domains)) > 1:
         asked = models.CLOSED_FORMS["mixture"](components="client")
         kinds = Automatic(mixture=asked).for_components(parts).kinds()

@@ -406,6 +406,10 @@ NO_GAIN = (
     "nothing is trained: the one-shot head is right on nearly all left-out rows, so it "
     "is kept"
 )
+NO_HEAD = (
+    "no client sent statistics of any class, so there is no one-shot head; training on "
+    "all rows gives the head, and updates of clients with few rows can reveal these"
+)
 OWN_HEADS = (
     "clients' own heads start from lda, since the chosen head has no single mean and "
     "covariance"

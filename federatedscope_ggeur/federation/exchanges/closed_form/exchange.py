@@ -61,6 +61,7 @@ from . import keys
 from .choice import (
     ENDS,
     NO_GAIN,
+    NO_HEAD,
     OWN_HEADS,
     Choice,
     Confidences,
@@ -563,6 +564,9 @@ class ClosedFormExchange(Exchange):
             The statistics do not allow this head. The error says what to do.
         """
         server, before = self.server, self.course.spent()
+        if self._demands.keeps_best and self._lacks_statistics():
+            logger.warning("%s", NO_HEAD)
+            return
         components = self.solver.components()
         if components is not None:
             components = self._with_scatters(components)
@@ -605,6 +609,11 @@ class ClosedFormExchange(Exchange):
             self._details["note"] = f"{known}. {note}" if known else note
         self.apart = self.course.spent() - before
 
+    def _lacks_statistics(self) -> bool:
+        """Whether nobody sent statistics, and nothing else is known of the classes."""
+        needed = self._demands.statistics and self._form.known is None
+        return needed and not self.server.merged.statistics.classes
+
     def _learns_with_offsets(self, choice: Choice) -> bool:
         """Whether an MLP is to be trained as the other half of a mean.
 
@@ -626,7 +635,9 @@ class ClosedFormExchange(Exchange):
         return "temperature" in self._details
 
     def complete(self) -> Requests[None]:
-        """Score the one-shot head and make its record."""
+        """Score the one-shot head, if there is one, and make its record."""
+        if self.server.solved_params is None:
+            return
         before = self.course.spent()
         scored = yield from self.course.evaluate(0)
         self.apart += self.course.spent() - before
@@ -649,7 +660,7 @@ class ClosedFormExchange(Exchange):
         return {**kept, "params": solved}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
-        if self._demands.keeps_best:
+        if "params" in tensors:
             self.server.solved_params = tensors["params"]
             self.server.trains = bool(tensors["trains"])
             self.server.averages = bool(tensors.get("averages", False))
@@ -816,7 +827,7 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     other domains. Otherwise the head with more hits on validation rows after the last
     evaluated round is kept, and on a tie the one-shot head. Without validation rows the
     one-shot head is kept, unless clients have rows of classes that nobody sent. Only
-    the trained head has seen these classes.
+    the trained head has seen these classes. If nobody sent any, it is the only head.
 
     If the run averages the two heads, that mean takes the place of the trained head.
     Without validation rows it is kept.
@@ -824,11 +835,12 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     Parameters
     ----------
     round0 : Round0
-        The record of round 0, with that of a one-shot head.
+        The record of round 0.
     rounds : sequence of RoundRecord
     """
     solved = round0.closed_form
-    assert solved is not None, "round 0 has no head in closed form"
+    if solved is None:
+        return Kept("trained", "absent", None, None)
     details = solved.details or {}
     if not rounds:
         if "wrong_rows" in details:

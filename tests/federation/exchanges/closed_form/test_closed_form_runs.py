@@ -7,6 +7,7 @@ from outcomes import finished
 from safetensors.torch import load
 from torch.nn import functional as F
 
+from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     LEAST_VALIDATION,
@@ -113,10 +114,38 @@ def test_the_head_that_is_left_may_be_the_mean_of_both(by, trained, transform, c
     start = results.round0.closed_form.details["start"]["closed_form"]
     assert start == ("none" if by == "columns" else "lda")
     assert (results.round0.geometry_bytes_down > 0) == (by == "withheld")
-    rows = torch.randn(20, results.model.in_features)
-    parts = [results.model.one_shot, results.model.trained]
-    mean = torch.stack([part(rows).softmax(dim=1) for part in parts]).mean(dim=0)
-    torch.testing.assert_close(results.model(rows).softmax(dim=1), mean)
+    # The MLP has learnt beside the one-shot head.
+    assert results.model.offset == (by == "columns")
+    assert (results.round0.offsets_bytes_down > 0) == (by == "columns")
+
+
+def persons(seed):
+    """Rows of 12 persons, whose classes lie elsewhere for each; a third for the
+    test."""
+    draw = np.random.default_rng(seed).normal
+    size = (12, 6, 12, 8)  # persons, classes, rows, columns
+    own = draw(size=(12, 1, 1, 8)) + 0.5 * draw(size=(12, 6, 1, 8))
+    rows = 2 * draw(size=(1, 6, 1, 8)) + 2.5 * own + draw(size=size)
+    who, labels, number = (part.ravel() for part in np.indices(size[:3]))
+    rows = rows.reshape(-1, 8)
+    return FederatedData.from_arrays(rows, labels, who, test=number % 3 == 0)
+
+
+@pytest.mark.parametrize(("method", "offset"), [("fedavg", 1), ("fedprox", 0)])
+def test_a_mean_with_an_mlp_loses_nothing_where_clients_differ(method, offset):
+    """The MLP, which knows no clients, is far behind the mixture by client. FedProx
+    changes training, so its MLP learns alone."""
+    one, mean = {"ggeur.closed_form": "auto"}, [*START, "ggeur.keep", "average"]
+    mean = {**one, **dict(zip(mean[::2], mean[1::2])), "ggeur.base_method": method}
+    common = {"federate.total_round_num": 20, "train.optimizer.momentum": 0.9}
+    one_shot, both, trained = (
+        run({**common, **settings, "ggeur.steps": []}, persons(0))
+        for settings in (one, mean, {"ggeur.mlp_hidden_dim": 256})
+    )
+    assert both.final.kept.by == "columns"
+    assert both.model.offset == offset
+    assert both.final.avg > one_shot.final.avg - 0.01
+    assert trained.final.avg < one_shot.final.avg - 0.1
 
 
 @pytest.mark.slow

@@ -13,11 +13,14 @@ from spoilt_messages import CLASSES, DIM, SCHEMA, pack, refusal
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.exchanges import Request
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
+    AugmentationClient,
+)
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    OneCandidate,
     HitCounts,
     LeaveOneOut,
     LossQuery,
+    OneCandidate,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
@@ -311,6 +314,34 @@ def test_a_client_counts_confidences_of_one_head_alone():
     assert torch.equal(side.confidences(OneCandidate(0, 0.5)).counts, first.counts)
     with pytest.raises(MessageError, match="reported confidences before"):
         side.confidences(OneCandidate(0, 0.6))
+
+
+def test_offsets_are_the_published_log_probabilities_of_rows_left_out():
+    """Rows of withheld classes are scored by all others: they are in no statistics."""
+    client, message, _ = asked(6)
+    is_sent = (client.counts >= 6)[client.labels]
+    assert 0 < is_sent.sum() < len(is_sent)
+    head = OneCandidate(0, 0.5)
+    found = ClosedFormClient(client, {}).offsets(message, head)
+    sides = ClosedFormClient(client, {}), ClosedFormClient(client, {})
+    (left_out, _), score = sides[0].parts(message), message.scores(sides[0].form, 0)
+    outside = replace(
+        left_out,
+        features=client.features[~is_sent],
+        labels=client.labels[~is_sent],
+        inside=torch.zeros(int((~is_sent).sum()), dtype=torch.bool),
+    )
+    for rows, kept in ((left_out, is_sent), (outside, ~is_sent)):
+        wanted = Model.probabilities(score(rows)[0] / 0.5).log().float()
+        torch.testing.assert_close(found[kept], wanted)
+    doubled = replace(message.components, means=2 * message.components.means)
+    with pytest.raises(MessageError, match="with other components"):
+        sides[0].offsets(LeaveOneOut(doubled), head)
+    with pytest.raises(MessageError, match="there is no candidate 1"):
+        sides[1].offsets(message, OneCandidate(1, 0.5))
+    for parts in ((message, head), (message, None), (None, head)):
+        with pytest.raises(MessageError, match="offsets need a one-shot head, an MLP"):
+            AugmentationClient(client, {}).prepare(None, None, None, *parts)
 
 
 # Which of two heads a run leaves, by its records alone.

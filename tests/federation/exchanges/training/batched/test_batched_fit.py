@@ -38,6 +38,7 @@ from federatedscope_ggeur.models import (
     CPU,
     ModelSettings,
     build_model,
+    load_vector,
     num_trainable,
     to_vector,
 )
@@ -96,6 +97,21 @@ def test_members_with_other_settings_stand_apart_the_longest_first():
     held = [*members(sizes=(9, 37)), *members(adam, (9, 37)), *members(slow, (9,))]
     assert sorted(map(sorted, groups(held))) == [[0, 1], [2, 3], [4]]
     assert [1, 0] in groups(held)
+
+
+def test_offsets_beside_the_rows_move_clients_as_alone():
+    model, group = build_model(DIM, CLASSES, MODELS["mlp"]), members()
+    model.reset(torch.Generator().manual_seed(1))
+    plain = fit_group(model, to_vector(model), group)
+    for k, (features, labels, _) in enumerate(member.rows for member in group):
+        rows = torch.cat([features, torch.randn(len(labels), CLASSES)], dim=1)
+        group[k] = group[k]._replace(rows=TrainingSet(rows, labels))
+    start = to_vector(model)
+    for k, result in enumerate(fit_group(model, start, group)):
+        load_vector(model, start)
+        torch.testing.assert_close(result.params, alone(model, group[k]))
+        moved = not torch.allclose(result.params, plain[k].params)
+        assert moved == bool(SIZES[k])
 
 
 @pytest.mark.parametrize("exact", [True, False])
