@@ -32,7 +32,7 @@ from . import keys
 from .collector import Collector, Summed
 from .messages import MaskedRequest, MaskedVector, SumKey, SumKeysRequest
 from .participant import Participant
-from .settings import ALL_STAGES, STAGES, SumSettings, summand_of
+from .settings import ALL_STAGES, SIZES, STAGES, SumSettings, summand_of
 
 #: The error's last sentences if an answer to a secure sum is missing.
 _UNHARMED = "The server has learnt nothing about any client. Begin the run again"
@@ -174,6 +174,8 @@ class SumsExchange(Exchange):
             return ()
         part = summand_of(demands)
         stages = STAGES if part is None else part.STAGES
+        if part is None and demands.chosen.get("secure_sums_radius") == 0:
+            stages = (*STAGES, SIZES)
         return (SUM_KEYS, *(SUM_KINDS[stage] for stage in stages))
 
     @classmethod

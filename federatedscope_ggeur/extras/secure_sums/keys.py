@@ -20,8 +20,7 @@ from federatedscope_ggeur.settings import Objection, Objections, Problem
 
 from .limits import SERVER
 from .manifest import SumKeys
-from .settings import STAGES, SumSettings, summand_of
-from .vectors import largest_fraction_bits
+from .settings import SIZES, STAGES, SumSettings, largest_fraction_bits, summand_of
 
 BY_SERVER = "keys through the server"
 _COVERED = ["the statistics of round 0"]
@@ -99,6 +98,8 @@ def sum_settings(facts: RunFacts) -> SumSettings:
     solves = run.form is not None and run.form.NEEDS != "means"
     needs_scatter = bool(run.steps) or run.space != "raw" or solves
     stages = STAGES if needs_scatter else STAGES[:2]
+    if run.of(SumKeys).radius == 0:
+        stages = (stages[0], SIZES, *stages[1:])
     part = summand_of(run)
     settings = run.of(
         SumSettings,
@@ -174,7 +175,9 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
             f"there is nothing to sum, since neither {nobody} needs statistics",
         )
     own = run.of(SumKeys)
-    most = largest_fraction_bits(own.radius, own.max_rows)
+    most = own.fraction_bits
+    if own.radius > 0:
+        most = largest_fraction_bits(own.radius, own.max_rows)
     if own.fraction_bits > most:
         advice = f"set it to {most}" if most >= 8 else "lower one of the others"
         yield (

@@ -11,8 +11,8 @@ from torch import Tensor
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
-from .limits import MOST_CLIENTS
-from .settings import ALL_STAGES
+from .limits import LARGEST_POWER, MOST_CLIENTS
+from .settings import ALL_STAGES, MEANS, SIZES
 
 U8, I64, F32 = torch.uint8, torch.int64, torch.float32
 _SESSION, _KEY, _SIGNATURE, _COMMITMENT = 16, 32, 64, 32
@@ -60,21 +60,23 @@ def _signatures(rows: Tensor) -> tuple[bytes, ...]:
     return tuple(wire.of_bytes(one) if one.any() else b"" for one in rows)
 
 
+#: The stages whose request names the classes.
+_NAMING = (SIZES, MEANS)
+
+
 def _take_classes(
     message: wire.Message, name: str, schema: MessageSchema, earlier: Mapping[str, Any]
 ) -> Tensor:
     stage, labels = earlier["stage"], message.labels(name, schema.num_classes, True)
-    if len(labels) and stage != "means":
-        raise message.refuse(
-            name, f"only stage 'means' has classes, not stage '{stage}'"
-        )
+    if len(labels) and stage not in _NAMING:
+        raise message.refuse(name, f"stage '{stage}' has no classes")
     return labels
 
 
 def _shape_of_vectors(
     schema: MessageSchema, earlier: Mapping[str, Any]
 ) -> tuple[int, int]:
-    if earlier["stage"] == "means":
+    if earlier["stage"] in _NAMING:
         return len(earlier["roster"]), schema.num_classes
     return 0, 0
 
@@ -135,12 +137,15 @@ class MaskedRequest(wire.Payload, kind="masked_request"):
     keys, commitments, signatures : tuple of bytes
         One for each client, in the order of `roster`; a signature may be empty.
     classes, counts : Tensor of shape (m,), int64
-        In stage "means": the classes to sum, and their numbers of rows over all
-        clients.
+        In stages "sizes" and "means": the classes to sum, and their numbers of rows
+        over all clients.
     vectors : Tensor of shape (K, C), int64
-        In stage "means": the vectors that clients have sent in stage "counts".
+        In the same stages: the vectors that clients have sent in stage "counts".
     origin : Tensor of shape (D,), float32
         In stages "pooled" and "spread": the point that is subtracted from rows.
+    exponents : Tensor of shape (D,) or (0,), int64
+        In stages "means" and "pooled", if dimensions are scaled: the powers of two by
+        which they are divided.
     """
 
     session: bytes = wire.octets(_SESSION)
@@ -163,6 +168,9 @@ class MaskedRequest(wire.Payload, kind="masked_request"):
         I64, _shape_of_vectors, default=torch.zeros(0, 0, dtype=I64)
     )
     origin: Tensor = wire.tensor(F32, _shape_of_origin, default=torch.zeros(0))
+    exponents: Tensor = wire.tensor(
+        I64, (None,), (-LARGEST_POWER, 3 * LARGEST_POWER), default=_NO_CLASSES
+    )
 
 
 class MaskedVector(wire.Payload, kind="masked_vector"):

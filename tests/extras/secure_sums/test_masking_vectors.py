@@ -30,7 +30,11 @@ from federatedscope_ggeur.crypto import digest, public_key, shared_secret
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums import participant, vectors
 from federatedscope_ggeur.extras.secure_sums.collector import Collector
-from federatedscope_ggeur.extras.secure_sums.settings import STAGES, SumSettings
+from federatedscope_ggeur.extras.secure_sums.settings import (
+    STAGES,
+    SumSettings,
+    largest_fraction_bits,
+)
 from federatedscope_ggeur.federation.kept_file import RowDigests
 from federatedscope_ggeur.models import build_closed_form
 
@@ -199,7 +203,7 @@ def test_what_goes_down_has_no_class_that_is_kept_back_but_the_same_covariance()
     ("radius", "rows", "bits"), [(1.0, 2**20, 40), (40.0, 2**14, 36), (1e9, 2**20, -19)]
 )
 def test_the_largest_precision_fits_and_one_bit_more_does_not(radius, rows, bits):
-    assert vectors.largest_fraction_bits(radius, rows) == bits
+    assert largest_fraction_bits(radius, rows) == bits
     size = Fraction(4 * rows) * max(Fraction(radius), Fraction(radius) ** 2)
     assert size * Fraction(2) ** bits < 2**63 <= size * Fraction(2) ** (bits + 1) * 1.01
 

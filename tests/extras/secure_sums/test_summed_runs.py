@@ -43,7 +43,7 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
     names = {kind.name for kind in answered_kinds(going.settings.demands)}
     others = {"statistics", "totals", "hit_counts", "log_losses", "calibrate"}
     others |= {"validation_losses", "personal_losses", "personal_head", "confidences"}
-    others |= {"sum_moments", "sum_spread"}
+    others |= {"sum_moments", "sum_spread", "sum_sizes"}
     assert not names & others
     own = [EXCHANGES[room] for room in (*ORDER, "secure_sums")]
     assert names | others == {kind.name for part in own for kind in part.KINDS}
