@@ -17,6 +17,7 @@ from scipy import stats
 from sums_of import (
     CLASSES,
     DIM,
+    SCALED,
     SESSION,
     SETTINGS,
     Sum,
@@ -73,7 +74,10 @@ def test_the_order_of_clients_changes_no_bit():
     assert torch.equal(one.scatter(), other.scatter())
 
 
-def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(monkeypatch):
+@pytest.mark.parametrize("settings", [SETTINGS, SCALED], ids=["radius", "scaled"])
+def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(
+    settings, monkeypatch
+):
     """Federations, each with other rows in the place of those of classes that are
     below the threshold over all clients."""
     # All but the salted digests by which clients tell whether they are the same rows.
@@ -92,7 +96,7 @@ def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(monkeypatch):
             changed += int(withheld.sum())
             other = rows(seed + 5000, len(y))[0]
             others[k] = torch.where(withheld[:, None], other, x), y
-        first, second = Sum(clients), Sum(others)
+        first, second = Sum(clients, settings), Sum(others, settings)
         outcomes = []
         for one in (first, second):
             try:
