@@ -38,6 +38,10 @@ from .settings import ALL_STAGES, SIZES, STAGES, SumSettings, summand_of
 _UNHARMED = "The server has learnt nothing about any client. Begin the run again"
 
 
+#: Added to the advice on dimensions in different units.
+_UNITS = f", and {setting('secure_sums_radius')} to 0 without data.transform"
+
+
 class SumsClient(ClientSide):
     """Answers a session: first with a key, then with a masked vector in each stage."""
 
@@ -240,6 +244,7 @@ class SumsExchange(Exchange):
             open=summed.released(),
             for_head=lambda form: summed.for_head(form, shape),
             hidden_by="secure sums",
+            units="" if self.settings.rescales else _UNITS,
         )
         self.server.merged.take(release, dict.fromkeys(roster, 0))
 

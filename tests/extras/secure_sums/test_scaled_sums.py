@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from private_words import SUMS
 from sums_of import DIM, SCALED, Sum, changed, clients_of
 
+from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums.settings import SIZES
@@ -95,6 +96,18 @@ def test_a_run_on_rows_of_any_units_has_the_head_of_all_rows(config):
     sums = run(config(*lda, *SUMS, "ggeur.privacy.secure_sums_radius", 0))
     plain = run(config(*lda, "ggeur.privacy.min_samples", 1))
     assert sums.closed_form.accuracy == plain.closed_form.accuracy
-    refused = config(*lda, *SUMS)
     with pytest.raises(GGEURError, match="a row is longer than"):
-        run(refused)
+        run(config(*lda, *SUMS))
+
+
+def test_rows_of_length_1_whose_units_differ_get_the_advice():
+    rows = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
+    rows[:, 0] *= 1e6
+    data = FederatedData.from_arrays(rows, torch.arange(80) % 2, torch.arange(80) % 4)
+    lda = {"ggeur.closed_form": "lda", "ggeur.lda.standardize": True}
+    lda["ggeur.privacy.secure_sums"] = "statistics"
+    said = "True, and ggeur.privacy.secure_sums_radius to 0 without data.transform"
+    short = run({**lda, "data.transform": ["l2"]}, data)
+    assert said in " ".join(short.notes)
+    scaled = run({**lda, "ggeur.privacy.secure_sums_radius": 0}, data)
+    assert said not in " ".join(scaled.notes)

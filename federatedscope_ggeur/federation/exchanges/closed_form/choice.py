@@ -497,19 +497,21 @@ def choose_by_losses(
     return choice._replace(details=details), Temperature(value, told)
 
 
-def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
+def units_note(
+    form: ClosedForm, statistics: Statistics, tried: bool, also: str = ""
+) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
-    There is none for standardized rows. If rows that are left out have `tried`
-    strengths, forms that can standardize rows need none: `auto` tries it, and the
-    others have a note of their own.
+    There is none for standardized rows, unless these `also` need something. If rows
+    that are left out have `tried` strengths, forms that can standardize rows need none:
+    `auto` tries it, and the others have a note of their own.
     """
     if isinstance(form, Automatic):
         if tried:
             return ""
         form = form.choice or form.lda
     can = any(key.name == "standardize" for key in form.SETTINGS)
-    if form.standardize or (tried and can):
+    if (form.standardize and not also) or (tried and can):
         return ""
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
     parts, dims = summed.cumsum(dim=0), len(summed)
@@ -519,6 +521,7 @@ def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     key, value = setting("closed_form"), "auto"
     if can:
         key, value = setting(f"{form.name}.standardize"), "True"
+    value += also
     return IN_FEW.format(few=few, dims=dims, name=form.name, key=key, value=value)
 
 

@@ -600,7 +600,8 @@ class ClosedFormExchange(Exchange):
             is_right = "wrong_rows" in choice.details
             logger.info("%s", NO_GAIN if is_right else ENDS)
         self._details = {**choice.recorded(solved.report), **temperature.details}
-        notes = [units_note(form, held, self._demands.leaves_one_out)]
+        tried = self._demands.leaves_one_out
+        notes = [units_note(form, held, tried, release.units)]
         if self._demands.personal and lda_of(form) is None:
             notes.append(OWN_HEADS)
         for note in filter(None, notes):
