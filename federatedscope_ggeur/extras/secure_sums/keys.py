@@ -32,6 +32,7 @@ _TRAINING = (
 _MADE_UP = "a server that makes up keys can read what each client adds"
 _LIAR = "a client that lies about its rows can learn those of others"
 _TOTALS = "rows of each class over all clients are seen by everyone"
+_SIZES = "the size of each dimension's numbers over all clients is seen by everyone"
 
 
 def is_chosen(chosen: Mapping[str, Any]) -> bool:
@@ -76,12 +77,13 @@ def privacy(before: Privacy, run: Demands) -> Privacy:
     first, last = before.warnings[:at], before.warnings[at:]
     rounds = _TRAINING if run.trains else ()
     made_up = [_MADE_UP] if by_server else []
+    totals = [_TOTALS, _SIZES] if run.of(SumKeys).radius == 0 else [_TOTALS]
     return replace(
         before,
         guarantee="sums",
         covers=list(_COVERED),
         against=list(_CURIOUS),
-        warnings=[*first, *rounds, *last, *made_up, _LIAR, _TOTALS],
+        warnings=[*first, *rounds, *last, *made_up, _LIAR, *totals],
         keys=keys,
     )
 

@@ -212,11 +212,12 @@ def restarted(one, number):
     one.participants[number] = Participant(number, x, y, one.settings, make)
 
 
-@pytest.mark.parametrize("stage", SETTINGS.stages)
+@pytest.mark.parametrize("stage", SCALED.stages)
 def test_after_a_restart_the_sum_is_the_same(settings, stage):
-    plain = Sum(clients_of()).run().statistics
+    settings = replace(SCALED, store=settings.store)
+    plain = Sum(clients_of(), SCALED).run().statistics
     one = Sum(clients_of(), settings).keys()
-    for now in SETTINGS.stages:
+    for now in settings.stages:
         if now == stage:
             for number in one.clients:
                 restarted(one, number)
