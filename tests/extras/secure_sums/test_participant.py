@@ -16,7 +16,16 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from sums_of import SESSION, SETTINGS, Sum, changed, clients_of, fixed_secret, rows
+from sums_of import (
+    SCALED,
+    SESSION,
+    SETTINGS,
+    Sum,
+    changed,
+    clients_of,
+    fixed_secret,
+    rows,
+)
 
 from federatedscope_ggeur.crypto import public_key
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
