@@ -24,12 +24,10 @@ from image_miniatures import (
     write_tiny_imagenet,
 )
 
-from federatedscope_ggeur.data import partition
-from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data import IMAGE_READERS, load_data, partition
 from federatedscope_ggeur.data.images.femnist import read_femnist
 from federatedscope_ggeur.data.images.packed import read_cifar10, read_cifar100
 from federatedscope_ggeur.data.images.tiny_imagenet import read_tiny_imagenet
-from federatedscope_ggeur.data.registry import load_data
 from federatedscope_ggeur.errors import DataError
 
 # CIFAR-10 and CIFAR-100, and pickles that want to run something.

@@ -9,14 +9,14 @@ import re
 import shlex
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from flower_nodes import App, Nodes
 from folder_world import World
-from processes import PATIENCE, Fleet, Worker, free_port
+from own_process import until
+from processes import Fleet, Worker, free_port
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
@@ -97,15 +97,7 @@ class Going:
             )
             return self.log().count(words) >= times
 
-        waited(said)
-
-
-def waited(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
-    until = time.monotonic() + PATIENCE
-    while not (held := condition()) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert held
+        until(said)
 
 
 class Engine:

@@ -30,13 +30,8 @@ from federatedscope_ggeur.extras.studies.comparison.runs import FoundRun
 from federatedscope_ggeur.extras.studies.comparison.table import Row, Table
 from federatedscope_ggeur.extras.studies.study import Axis, Failed, Study, Tried, Tuned
 from federatedscope_ggeur.printable import LINE, NAME, markdown, printable
+from federatedscope_ggeur.reporting import Finding, PooledRows, Privacy, Screening
 from federatedscope_ggeur.reporting.plots import draw_curve, shortened
-from federatedscope_ggeur.reporting.records import (
-    Finding,
-    PooledRows,
-    Privacy,
-    Screening,
-)
 from federatedscope_ggeur.reporting.results import results_html, results_table
 from federatedscope_ggeur.reporting.tables import csv_text
 

@@ -36,8 +36,7 @@ from federatedscope_ggeur.federation.wire.schema import (
     StatisticsForm,
 )
 from federatedscope_ggeur.geometry import Compression, Statistics, Totals
-from federatedscope_ggeur.methods import METHODS
-from federatedscope_ggeur.methods.contexts import TensorSpec
+from federatedscope_ggeur.methods import METHODS, TensorSpec
 
 ROWS = 40
 

@@ -2,12 +2,13 @@
 
 import logging
 import pickle
-import socket
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
+from own_process import until
+from processes import free_port
 from test_frames import header
 
 from federatedscope_ggeur.engines.sites.transport import (
@@ -112,7 +113,7 @@ def test_pickled_code_is_never_run(hub, peer, tmp_path):
     assert not path.exists()
 
 
-def test_who_does_not_join_in_time_is_cut_off(make_hub, peer, caplog, until):
+def test_who_does_not_join_in_time_is_cut_off(make_hub, peer, caplog):
     hub = make_hub(join_deadline=0.2)
     silent, stuck = peer(hub), peer(hub, joining(1, sizes=[5]), b"D123")
     for one in (silent, stuck):
@@ -258,8 +259,5 @@ def test_what_was_kept_back_is_counted(caplog, monkeypatch):
 
 
 def test_a_closed_port_and_an_unknown_host_are_told_apart():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert "nothing listens there" in reach_problem(f"127.0.0.1:{port}")
+    assert "nothing listens there" in reach_problem(f"127.0.0.1:{free_port()}")
     assert "no such host" in reach_problem("no-such-host.invalid:1")
