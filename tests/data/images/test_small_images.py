@@ -1,12 +1,12 @@
 """Data sets of small images: CIFAR-10 and -100, Tiny-ImageNet, FEMNIST."""
 
 import json
-import os
 import pickle
 import shutil
 
 import numpy as np
 import pytest
+from hostile_pickles import Runs
 from image_miniatures import (
     CIFAR10_NAMES,
     WNIDS,
@@ -92,21 +92,11 @@ def test_keys_of_python_2_may_be_bytes(tmp_path):
     assert read_cifar10(tmp_path).class_names == tuple(CIFAR10_NAMES)
 
 
-class _Runs:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path, function=os.mkdir):
-        self.path, self.function = path, function
-
-    def __reduce__(self):
-        return self.function, (self.path,)
-
-
 @pytest.mark.parametrize("where", ["data", "labels", "extra"])
 def test_a_hostile_batch_runs_nothing(tmp_path, where):
     write_cifar10(tmp_path)
     trap = tmp_path / "trap"
-    batch = {**cifar_batch(), where: _Runs(str(trap))}
+    batch = {**cifar_batch(), where: Runs(trap)}
     path = tmp_path / "data_batch_3"
     write_pickle(path, batch)
     refuse(read_cifar10, tmp_path, path, "mkdir", "refused")

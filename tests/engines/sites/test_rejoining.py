@@ -36,14 +36,12 @@ def test_pauses_double_up_to_half_a_minute():
         one.pause(lost)
 
 
-def test_a_connection_that_lasted_counts_as_a_new_beginning(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_a_connection_that_lasted_counts_as_a_new_beginning(clock):
     one = link.Rejoining()
     lost = ConnectionLost("broken off")
     assert [one.pause(lost), one.pause(lost)] == [0.5, 1.0]
     one.joined()
-    now[0] += 61
+    clock[0] += 61
     assert one.pause(lost) == 0.5
 
 

@@ -182,16 +182,6 @@ def test_the_table_of_a_run_is_not_wide(names):
     assert max(map(len, remarks.splitlines())) <= LINE
 
 
-@given(st.lists(st.lists(foreign, min_size=2, max_size=2), min_size=1, max_size=3))
-def test_csv(lines):
-    text = csv_text(lines)
-    assert len(text.splitlines()) == text.count("\n") == len(lines)
-    read = list(csv.reader(io.StringIO(text)))
-    assert [len(row) for row in read] == [2] * len(lines)
-    assert all(is_quiet(cell) for row in read for cell in row)
-    assert not hidden_in(text)
-
-
 def test_numbers_and_names_in_csv_are_what_they_were():
     cells = [-0.5, -3, 1e-300, None, "", *ORDINARY, "-0.1", "+1e-5", "a=b", "1-2"]
     assert next(csv.reader([csv_text([cells])])) == [

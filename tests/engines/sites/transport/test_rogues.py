@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from hostile_pickles import Runs
 from own_process import until
 from processes import free_port
 from test_frames import header
@@ -24,16 +25,6 @@ grpc = pytest.importorskip("grpc", reason="the transport needs grpcio")
 
 pytestmark = pytest.mark.usefixtures("no_thread_dies")
 PATIENCE = 300.0
-
-
-class Bomb:
-    """Leaves a file behind when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
 
 
 def joining(number, token="", **changes) -> bytes:
@@ -96,7 +87,7 @@ def test_a_client_that_breaks_the_rules_is_gone(hub, peer, frames, problem):
 @pytest.mark.usefixtures("still_serves")
 def test_pickled_code_is_never_run(hub, peer, tmp_path):
     path = tmp_path / "executed"
-    bomb = pickle.dumps(Bomb(str(path)))
+    bomb = pickle.dumps(Runs(path))
     before = [[bomb], [b"H" + bomb], [joining(1, sizes=[9]), bomb]]
     for frames in before:
         assert peer(hub, *frames).end()[0] == "ABORTED"
@@ -243,14 +234,12 @@ def test_a_number_that_nobody_has_is_refused(make_hub, join):
     assert hub.receive(PATIENCE).number == 2
 
 
-def test_what_was_kept_back_is_counted(caplog, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_what_was_kept_back_is_counted(caplog, clock):
     log = SparingLog(logging.getLogger("sparing"))
     for number in range(1000):
         log.warning("stranger %d", number)
     assert len(caplog.records) == 20
-    now[0] += 11
+    clock[0] += 11
     log.warning("the %s", "last")
     assert [record.getMessage() for record in caplog.records[20:]] == [
         "980 more warnings like those before",
