@@ -130,6 +130,8 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
         ({"features": np.zeros((10, 2), complex)}, r"real numbers.*complex"),
         ({"features": np.zeros((10, 0))}, r"no columns"),
         ({"features": np.diag([1.0] * 8 + [np.nan] * 2)}, r"NaN or inf.*is 8\."),
+        ({"features": np.diag([1.0] * 9 + [np.inf])}, r"NaN or inf.*is 9\."),
+        ({"features": np.diag([1.0] * 6 + [1e39] * 4)}, r"too large.*float32.*is 6\."),
         ({"features": np.zeros((0, 4)), "labels": np.zeros(0, int)}, r"have no rows"),
         ({"features": np.full((10, 2), None)}, r"needs pickle.*refused"),
         ({"labels": np.full(10, 1, dtype=object)}, r"needs pickle.*refused"),
