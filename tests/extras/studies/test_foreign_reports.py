@@ -9,7 +9,6 @@ import io
 import itertools
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from foreign_text import ORDINARY, WORST, foreign, hidden_in
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from strict_html import parsed
 from written_runs import made
 
 from federatedscope_ggeur.extras.inspect.heatmaps import draw_heatmap
@@ -88,21 +88,9 @@ def comparison_of(names) -> Comparison:
     return Comparison([table], [study], [one or "none"])
 
 
-class Elements(HTMLParser):
-    """The elements of a page, with the names of their attributes."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.found = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, *(name for name, _ in attrs)))
-
-
 def elements(page: str) -> list[tuple]:
-    return Elements(page).found
+    """The elements of a page, with the names of their attributes."""
+    return [(tag, *attributes) for tag, attributes in parsed(page).elements]
 
 
 def marks(text: str) -> list[str]:
