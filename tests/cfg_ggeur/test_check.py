@@ -95,9 +95,8 @@ SIZE_KEYS = (
 def test_a_rule_of_sizes_takes_its_own_numbers_alone(rule, takes):
     load(sizes=rule, **dict.fromkeys(takes, 7.0))
     for name in set(SIZE_KEYS) - set(takes):
-        with pytest.raises(
-            ConfigError, match=rf"ggeur\.{name}: .*ggeur\.sizes: {rule}"
-        ):
+        message = rf"ggeur\.{name}: .*ggeur\.sizes: {rule}"
+        with pytest.raises(ConfigError, match=message):
             load(sizes=rule, **{name: 7.0})
 
 

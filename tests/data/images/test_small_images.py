@@ -374,7 +374,6 @@ def test_other_pixels_are_refused_when_they_are_read(tmp_path, x):
 
 def test_one_part_alone(tmp_path):
     write_leaf(tmp_path / "train" / "a.json", leaf_users(FIRST))
-    with pytest.raises(
-        DataError, match=r"'train', but none in 'test'.*user_data.*leaf"
-    ):
+    message = r"'train', but none in 'test'.*user_data.*leaf"
+    with pytest.raises(DataError, match=message):
         read_femnist(tmp_path)

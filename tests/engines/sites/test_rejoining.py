@@ -123,9 +123,8 @@ def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(alive):
     if alive:
         assert one.receive().kind == "nothing_of_ours"
         return
-    with pytest.raises(
-        GGEURError, match=r"127\.0\.0\.1:1 .* for 2 s .*deadline\.silence"
-    ):
+    said = r"127\.0\.0\.1:1 .* for 2 s .*deadline\.silence"
+    with pytest.raises(GGEURError, match=said):
         one.receive()
     assert stream.waits == 1
 

@@ -429,9 +429,8 @@ class TestWhereItIsWritten:
         before, other = files_at(kept), tmp_path / "other"
         run(config("federate.save_to", other))
         for settings in ([], ["federate.restore_from", other]):
-            with pytest.raises(
-                ConfigError, match=r"save_to: .*checkpoint' is a checkpoint of"
-            ):
+            message = r"save_to: .*checkpoint' is a checkpoint of"
+            with pytest.raises(ConfigError, match=message):
                 Run(config("federate.save_to", kept, *settings))
         assert files_at(kept) == before
 
