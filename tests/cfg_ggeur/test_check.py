@@ -172,9 +172,8 @@ def test_without_gpu_a_run_warns_and_goes_on(quickstart, gpus, caplog):
     asked = run(quickstart, overrides={**plain, "use_gpu": True})
     (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert warning == "No GPU found for your device, set cfg.use_gpu=False"
-    assert (
-        asked.rounds[0].accuracy == run(quickstart, overrides=plain).rounds[0].accuracy
-    )
+    found = run(quickstart, overrides=plain)
+    assert asked.rounds[0].accuracy == found.rounds[0].accuracy
 
 
 # What a run is called.

@@ -80,9 +80,8 @@ def test_every_setting_arrives(quickstart, name):
             given = [*words(name), f"{section}.{key.name}", value]
             cfg = load_config(quickstart, list(map(str, given)))
             assert part_settings(cfg, part)[key.name] == value
-            assert (
-                getattr(base_method(cfg)(**part_settings(cfg, part)), key.name) == value
-            )
+            method = base_method(cfg)(**part_settings(cfg, part))
+            assert getattr(method, key.name) == value
 
 
 @pytest.mark.parametrize(
