@@ -123,7 +123,7 @@ def test_without_the_plugin_fs_has_its_own_defaults_back(least):
 
 CLIENTS = "\n".join(
     f"client_{i}: {{train: {{local_update_steps: {i + 1}, optimizer: {{lr: 0.1}}}}}}"
-    for i in range(3)
+    for i in range(4)
 )
 
 
