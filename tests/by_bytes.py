@@ -22,9 +22,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
 from federatedscope_ggeur.federation.course.coordinator import Coordinator, Plan
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges import Request
-from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
-    AugmentationExchange,
-)
+from federatedscope_ggeur.federation.exchanges.augmentation import AugmentationExchange
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
 from federatedscope_ggeur.federation.exchanges.base import carry
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import signal
 import sys
+import time
 from functools import cache, partial
 from pathlib import Path
 
@@ -85,6 +86,14 @@ def forget_exchange(monkeypatch):
     monkeypatch.setattr(EXCHANGES, "_parts", dict(EXCHANGES))
     yield
     sys.modules.pop(exchange_plugin.NAME, None)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    """Seconds that pass when the test says so."""
+    seconds = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    return seconds
 
 
 @pytest.fixture

@@ -1,24 +1,21 @@
 """The program: which command is asked for, and how what goes wrong is shown."""
 
 import pytest
+from fake_checkout import write_checkout
 from own_process import python
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import COMMANDS, GROUPS, configs, find_command
 
+MISSING = "--cfg FILE is missing; write it before the settings"
+
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["a.b", "3", "--cfg", "X"],
-            "--cfg FILE is missing; write it before the settings",
-        ),
-        (
-            ["seed", "3", "--cfg=X"],
-            "--cfg FILE is missing; write it before the settings",
-        ),
-        (["a.b", "3"], "--cfg FILE is missing; write it before the settings"),
+        (["a.b", "3", "--cfg", "X"], MISSING),
+        (["seed", "3", "--cfg=X"], MISSING),
+        (["a.b", "3"], MISSING),
         (
             ["config"],
             f"unknown command 'config'; the commands are {', '.join(COMMANDS)}",
@@ -99,15 +96,7 @@ if "enable" in COMMANDS:  # the engine may have been taken out
 
 @pytest.mark.parametrize("words", CALLS)
 def test_what_computes_nothing_imports_no_torch(words, tmp_path):
-    for name in (
-        "main.py",
-        "register.py",
-        "core/configs/config.py",
-        "contrib/configs/__init__.py",
-    ):
-        path = tmp_path / "FS" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+    write_checkout(tmp_path / "FS")
     done = python("-c", ASK, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "False", done.stderr

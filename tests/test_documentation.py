@@ -66,9 +66,8 @@ def plugins_of(block) -> list[str]:
 
 def test_every_block_is_of_a_kind_that_is_tried():
     """Others hold no command: what a run prints, and a comparison of files."""
-    others = [
-        b for b in BLOCKS if not b.is_shell and b.language not in ("yaml", "python")
-    ]
+    tried = ("yaml", "python")
+    others = [b for b in BLOCKS if not b.is_shell and b.language not in tried]
     assert {b.language for b in others} <= {"", "diff"}
     calls = re.compile(rf"^(?:{'|'.join(PROGRAMS)}) ", re.MULTILINE)
     assert not [b.name for b in others if calls.search(b.text)]
@@ -120,12 +119,8 @@ def place(tmp_path, monkeypatch, embeddings_folder):
 @pytest.mark.usefixtures("place")
 def test_options_and_keys_are_known(block, monkeypatch):
     runs = []
-    monkeypatch.setattr(
-        console, "run_with_files", lambda *given: runs.append(given) or 0
-    )
-    monkeypatch.setattr(
-        dry_run, "show_forecast", lambda *given: runs.append(given) or 0
-    )
+    for module, name in ((console, "run_with_files"), (dry_run, "show_forecast")):
+        monkeypatch.setattr(module, name, lambda *given: runs.append(given) or 0)
     for command in commands(block):
         words = shlex.split(command.split(" > ")[0])
         ours = _words_of_ours(words)

@@ -59,9 +59,8 @@ def test_a_study_by_its_name(name):
 
 @pytest.mark.parametrize("name", ["table0", "no/table7.yaml", "ggeur_pacs", "", "."])
 def test_what_is_no_study_is_named_with_those_there_are(name):
-    with pytest.raises(
-        ConfigError, match=r"(exist|folder), and .*bundled ones are .*table7"
-    ):
+    message = r"(exist|folder), and .*bundled ones are .*table7"
+    with pytest.raises(ConfigError, match=message):
         find_study(name)
 
 

@@ -18,6 +18,8 @@ from federatedscope_ggeur.data import EncoderSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 
+pytestmark = pytest.mark.slow
+
 VALUES = (
     "-1", "0", "1e15", "1e308", "nan", "''", "[]", "{}", "None", "x" * 20_000,
     "no_such_choice",
@@ -137,14 +139,12 @@ def write_pixels(folder) -> None:
         )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", sorted(set(IN_USE.values())))
 def test_the_parts_are_in_use(try_one, settings):
     status, said = try_one("seed", "1", *settings)
     assert not status, said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_every_key_of_a_part_in_use(try_one, part):
     for key in sorted(IN_USE)[part::8]:
@@ -152,7 +152,6 @@ def test_every_key_of_a_part_in_use(try_one, part):
             check(key, value, *try_one(key, value, *IN_USE[key]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_every_key_with_every_value(try_one, part):
     for key in KEYS[part::8]:

@@ -19,11 +19,9 @@ from federatedscope_ggeur.extras.studies.study_file import load_study
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 
-README, START, PYTHON = (
-    ROOT / "README.md",
-    ROOT / "docs" / "start.md",
-    ROOT / "docs" / "python.md",
-)
+README = ROOT / "README.md"
+START = ROOT / "docs" / "start.md"
+PYTHON = ROOT / "docs" / "python.md"
 #: Others round otherwise: a test row of a domain is 0.74 points.
 WITHIN = 1.0
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?")
@@ -51,10 +49,8 @@ def first_table(benchmarks):
 
 def marked(file: Path, mark: str, name: str) -> str:
     """The block of a file behind ``<!-- mark: name -->``."""
-    found = [
-        b for b in blocks() if b.file == file and (b.mark, b.reason) == (mark, name)
-    ]
-    (block,) = found
+    wanted = file, mark, name
+    (block,) = [b for b in blocks() if (b.file, b.mark, b.reason) == wanted]
     return block.text.strip()
 
 
@@ -83,10 +79,9 @@ def test_the_readme_is_read_in_a_minute():
 def test_the_readme_counts_what_there_is():
     bounds = [m for m in METHODS.values() if m.pools_data or not m.federated]
     heads = [name for name in CLOSED_FORMS if name != "auto"]  # it chooses one of them
-    assert (
-        f"{len(METHODS) - len(bounds)} federated methods, {len(AUGMENTATIONS)} "
-        f"augmentations, {len(heads)} one-shot heads"
-    ) in README.read_text(encoding="utf-8")
+    methods = f"{len(METHODS) - len(bounds)} federated methods"
+    said = f"{methods}, {len(AUGMENTATIONS)} augmentations, {len(heads)} one-shot heads"
+    assert said in README.read_text(encoding="utf-8")
 
 
 def test_the_line_of_federatedscopes_users_is_there():
@@ -121,12 +116,10 @@ def test_the_figures_numbers_are_those_of_its_study(pictures):
             run(cell.base, overrides={**cell.settings, "seed": cell.seed}).final
             for cell in cells
         ]
-        assert points[row].accuracy == pytest.approx(
-            100 * fmean(final.avg for final in found), abs=WITHIN
-        )
-        assert points[row].sent == pytest.approx(
-            fmean(final.bytes_up for final in found) / 4e6, rel=0.02
-        )
+        accuracy = 100 * fmean(final.avg for final in found)
+        assert points[row].accuracy == pytest.approx(accuracy, abs=WITHIN)
+        sent = fmean(final.bytes_up for final in found) / 4e6
+        assert points[row].sent == pytest.approx(sent, rel=0.02)
 
 
 @pytest.mark.slow

@@ -1,11 +1,11 @@
 """The notebook of the docs: every cell runs, and gives what the text says."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
+from loaded_scripts import loaded
 from nbclient import NotebookClient
 from own_process import PATIENCE
 
@@ -20,11 +20,7 @@ def kept():
 
 @pytest.fixture(scope="module")
 def run_notebook():
-    path = ROOT / ".ci" / "run_notebook.py"
-    spec = importlib.util.spec_from_file_location("run_notebook", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / ".ci" / "run_notebook.py")
 
 
 def shown(cell) -> str:

@@ -95,9 +95,8 @@ SIZE_KEYS = (
 def test_a_rule_of_sizes_takes_its_own_numbers_alone(rule, takes):
     load(sizes=rule, **dict.fromkeys(takes, 7.0))
     for name in set(SIZE_KEYS) - set(takes):
-        with pytest.raises(
-            ConfigError, match=rf"ggeur\.{name}: .*ggeur\.sizes: {rule}"
-        ):
+        message = rf"ggeur\.{name}: .*ggeur\.sizes: {rule}"
+        with pytest.raises(ConfigError, match=message):
             load(sizes=rule, **{name: 7.0})
 
 
@@ -173,9 +172,8 @@ def test_without_gpu_a_run_warns_and_goes_on(quickstart, gpus, caplog):
     asked = run(quickstart, overrides={**plain, "use_gpu": True})
     (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert warning == "No GPU found for your device, set cfg.use_gpu=False"
-    assert (
-        asked.rounds[0].accuracy == run(quickstart, overrides=plain).rounds[0].accuracy
-    )
+    found = run(quickstart, overrides=plain)
+    assert asked.rounds[0].accuracy == found.rounds[0].accuracy
 
 
 # What a run is called.

@@ -80,9 +80,8 @@ def test_every_setting_arrives(quickstart, name):
             given = [*words(name), f"{section}.{key.name}", value]
             cfg = load_config(quickstart, list(map(str, given)))
             assert part_settings(cfg, part)[key.name] == value
-            assert (
-                getattr(base_method(cfg)(**part_settings(cfg, part)), key.name) == value
-            )
+            method = base_method(cfg)(**part_settings(cfg, part))
+            assert getattr(method, key.name) == value
 
 
 @pytest.mark.parametrize(
@@ -204,6 +203,7 @@ def test_the_papers_values_are_defaults_or_stand_in_the_docs(quickstart, method)
     assert part_settings(cfg, base_method(cfg)).items() >= PAPER[method].items()
 
 
+@pytest.mark.parametrize("added", AUGMENTATIONS)
 class TestAugmentations:
     """`ggeur.augmentation` and the settings of baseline augmentations."""
 
@@ -211,7 +211,6 @@ class TestAugmentations:
         cfg = load_config(quickstart, list(settings))
         return run_settings(cfg, 10, 36, 4)
 
-    @pytest.mark.parametrize("added", AUGMENTATIONS)
     def test_defaults_are_those_of_the_class(self, quickstart, added):
         settings = self.method(quickstart, "ggeur.augmentation", added)
         wanted = vars(AUGMENTATIONS[added]())
@@ -223,7 +222,6 @@ class TestAugmentations:
         assert found == wanted
         assert [*map(type, found.values())] == [*map(type, wanted.values())]
 
-    @pytest.mark.parametrize("added", AUGMENTATIONS)
     def test_every_setting_arrives(self, quickstart, added):
         for key in AUGMENTATIONS[added].SETTINGS:
             value = another(key, key.default)
@@ -231,7 +229,6 @@ class TestAugmentations:
             found = self.method(quickstart, *map(str, given)).role.task.method
             assert getattr(found.parts["augmentation"], key.name) == value
 
-    @pytest.mark.parametrize("added", AUGMENTATIONS)
     def test_ggeurs_own_steps_are_left_out(self, quickstart, added):
         settings = self.method(
             quickstart, "ggeur.augmentation", added, "ggeur.base_method", "moon"
@@ -240,7 +237,6 @@ class TestAugmentations:
         assert settings.role.of(SetSettings).augmentation.steps == ()
         assert type(settings.role.task.method.parts["base"]) is Moon
 
-    @pytest.mark.parametrize("added", AUGMENTATIONS)
     def test_a_run_without_training_is_refused(self, quickstart, added):
         chosen = ["ggeur.augmentation", added, "ggeur.closed_form", "ncm"]
         with pytest.raises(ConfigError, match=rf"closed_form: .*augmentation: {added}"):

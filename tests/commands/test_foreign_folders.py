@@ -24,6 +24,8 @@ from federatedscope_ggeur.commands import COMMANDS as ALL_COMMANDS
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import read_results
 
+pytestmark = pytest.mark.slow
+
 NAME = "parts_of_a_stranger"
 #: Writes where it stands when it is imported.
 MODULE = """
@@ -125,7 +127,6 @@ def words_of(command: str, foreign: Foreign) -> list[str]:
     return [word.format(**vars(foreign)) for word in COMMANDS[command]]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_imports_what_a_folder_names(command, foreign, capfd):
     status = main(words_of(command, foreign))
@@ -137,7 +138,6 @@ def test_no_command_imports_what_a_folder_names(command, foreign, capfd):
     assert not (foreign.here / "head").exists()
 
 
-@pytest.mark.slow
 def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
     """Its finished run, and one that was cut off, have the stranger's files."""
     (foreign.here / "s.yaml").write_text(
@@ -161,7 +161,6 @@ def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
     assert not foreign.imported()
 
 
-@pytest.mark.slow
 class TestInPython:
     def test_settings_in_a_dict_import_nothing(self, foreign):
         for act in (load_config, run):
@@ -187,7 +186,6 @@ class TestInPython:
         assert not foreign.imported()
 
 
-@pytest.mark.slow
 def test_named_on_the_command_line_it_is_loaded(foreign, capsys):
     words = words_of("predict", foreign)
     assert main([*words, "--plugins", NAME]) == 0, capsys.readouterr().err
@@ -205,7 +203,6 @@ def mine(foreign) -> Foreign:
     return foreign
 
 
-@pytest.mark.slow
 class TestPlacesOutside:
     """Data, weights and caches that a results file names are the user's to allow."""
 
@@ -233,7 +230,6 @@ class TestPlacesOutside:
         assert "--trust" not in error
 
 
-@pytest.mark.slow
 def test_nothing_is_downloaded_without_a_word(mine, monkeypatch, capsys):
     pytest.importorskip("timm")
     reached = []
@@ -338,7 +334,6 @@ def content(folder):
     return {p: p.read_bytes() if p.is_file() else None for p in paths}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
 @pytest.mark.parametrize("kind", COMMANDS_ON_FILES)
 def test_nothing_outside_changes_and_nothing_hangs(

@@ -125,7 +125,6 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
         ({"features": None}, r"lacks the array 'features'.*\['labels'\]"),
         ({"labels": None}, r"lacks the array 'labels'.*\['features'\]"),
         ({"features": np.zeros(10)}, r"'features' must have the shape.*\[10\]"),
-        ({"labels": np.arange(10) - 9}, r"negative label -9 in row 0"),
         ({"labels": np.full(10, 10**12)}, r"largest label is 1000000000000"),
         ({"features": np.full((10, 2), "x")}, r"'features' must hold real numbers"),
         ({"features": np.zeros((10, 2), complex)}, r"real numbers.*complex"),
@@ -136,9 +135,7 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
         ({"features": np.zeros((0, 4)), "labels": np.zeros(0, int)}, r"have no rows"),
         ({"features": np.full((10, 2), None)}, r"needs pickle.*refused"),
         ({"labels": np.full(10, 1, dtype=object)}, r"needs pickle.*refused"),
-        ({"image_shape": np.array([3, 2, 2])}, "must be torch.uint8 if there is an"),
         (pixels(shape=(3.5, 2.0, 2.0)), r"'image_shape' must hold whole numbers"),
-        ({"users": np.arange(10) - 1}, r"'users' holds the negative user -1 in row 0"),
         ({"users": np.array(list("abcdefghij"))}, r"'users' must hold whole numbers"),
     ],
 )

@@ -79,9 +79,8 @@ def test_no_model_where_only_a_file_is_left(config):
     for results in (alone, run(config())):
         read = Results.from_json(results.to_json())
         assert read.model is None
-        with pytest.raises(
-            DataError, match=r"^model: these results were read from a file"
-        ):
+        message = r"^model: these results were read from a file"
+        with pytest.raises(DataError, match=message):
             read.predict(np.zeros((1, 16)), clients=1)
 
 

@@ -50,9 +50,8 @@ def test_an_error_in_one_is_that_of_the_run(config, started):
     cfg = config(*words("fedproto"), "train.optimizer.lr", 3)
     said = []
     for workers in (1, 2):
-        with pytest.raises(
-            GGEURError, match=r"client \d, round \d: training diverged"
-        ) as caught:
+        message = r"client \d, round \d: training diverged"
+        with pytest.raises(GGEURError, match=message) as caught:
             shared(cfg, workers).follow(lambda record: None)
         said.append((type(caught.value), str(caught.value)))
         assert started() == []

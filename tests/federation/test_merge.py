@@ -1,10 +1,10 @@
 """One merge feeds all that is made of statistics."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 from carrier import carrier, lost
+from loaded_scripts import loaded
 
 from federatedscope_ggeur.federation.exchanges import ORDER
 from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast
@@ -80,10 +80,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "trace.py"
 
 @pytest.fixture(scope="module")
 def trace():
-    spec = importlib.util.spec_from_file_location("trace_of_rooms", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(SCRIPT)
 
 
 def test_statistics_enter_each_exchange_once(trace, tmp_path):

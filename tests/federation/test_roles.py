@@ -319,12 +319,6 @@ def test_a_start_without_everyone_is_refused():
         augmentation.start()
 
 
-def test_a_start_without_any_data_is_refused():
-    federation = Federation(make_client_data((0, 0)))
-    with pytest.raises(GGEURError, match="no client has any rows to train on"):
-        federation.round0()
-
-
 def test_training_before_round_0_is_refused():
     federation = Federation(make_client_data())
     with pytest.raises(GGEURError, match=r"client 1 .*before round 0"):

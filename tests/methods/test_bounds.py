@@ -87,9 +87,8 @@ class TestCentralised:
         assert figures(finished(cfg, divided)) == figures(finished(cfg))
 
     def test_unseen_clients_are_refused_by_name(self, config):
-        with pytest.raises(
-            ConfigError, match=r"  federate\.unseen_clients_rate: .*centralised"
-        ):
+        message = r"  federate\.unseen_clients_rate: .*centralised"
+        with pytest.raises(ConfigError, match=message):
             config(*CENTRALISED, *SIX, "federate.unseen_clients_rate", 0.5)
 
 

@@ -1,12 +1,12 @@
 """Methods and baseline augmentations by name, and that nothing else lists them."""
 
 import ast
-import importlib.util
 from pathlib import Path
 
 import pytest
 import torch
 from federations import MOMENTUM, federate
+from loaded_scripts import loaded
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import (
@@ -98,10 +98,7 @@ def test_fedavg_is_the_first():
 
 
 def test_the_docs_tables_are_the_registrys():
-    path = ROOT / ".ci" / "docs_tables.py"
-    spec = importlib.util.spec_from_file_location("docs_tables", path)
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
+    tables = loaded(ROOT / ".ci" / "docs_tables.py")
     whole = ""
     for file in tables.FILES:
         content = file.read_text(encoding="utf-8")

@@ -134,9 +134,8 @@ def test_a_list_is_read_each_format_once(names):
     "text", ["", "jpg", "svg,", "svg;png", "PNG", ".png", "x" * 500]
 )
 def test_others_are_refused(text):
-    with pytest.raises(
-        ConfigError, match="--format: must be one or more of svg, pdf, png"
-    ) as error:
+    message = "--format: must be one or more of svg, pdf, png"
+    with pytest.raises(ConfigError, match=message) as error:
         read_formats(text)
     assert len(str(error.value)) < 250
 

@@ -235,9 +235,8 @@ def test_where_a_part_stands():
 
 def test_what_a_part_returned():
     assert check_returned("the part", part, 3, int) is None
-    with pytest.raises(
-        PluginError, match=r"the part \(.*line \d+\) must return an int"
-    ):
+    message = r"the part \(.*line \d+\) must return an int"
+    with pytest.raises(PluginError, match=message):
         check_returned("the part", part, None, int)
 
 

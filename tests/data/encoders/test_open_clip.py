@@ -5,7 +5,6 @@ Tests of data/encoders/open_clip.py.
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 from dataclasses import replace
@@ -16,6 +15,7 @@ import numpy as np
 import open_clip
 import pytest
 import torch
+from hostile_pickles import Runs
 from open_clip import pretrained as registry
 from pictures import refusal
 from PIL import Image
@@ -130,20 +130,12 @@ def test_fp16_needs_a_gpu(settings):
         features(replace(settings, precision="fp16"))
 
 
-class _Bomb:
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
 def test_a_file_that_runs_a_program_is_refused_unread(settings, tmp_path):
     bomb, file = tmp_path / "exploded", tmp_path / "clip.pt"
-    torch.save({"weights": _Bomb(bomb)}, file)
+    torch.save({"weights": Runs(bomb)}, file)
     local = of_file(settings, file)
     assert "could run any program" in refusal(local)
-    file.write_bytes(pickle.dumps(_Bomb(bomb), protocol=2))
+    file.write_bytes(pickle.dumps(Runs(bomb), protocol=2))
     refusal(local)
     assert not bomb.exists()
 

@@ -278,9 +278,8 @@ def test_what_is_no_accepted_image_is_refused_under_any_name(tmp_path, content):
     path = tmp_path / "a.jpg"
     if content is not None:
         path.write_bytes(image_of(content) if isinstance(content, str) else content)
-    with pytest.raises(
-        DataError, match=r"a\.jpg: the file cannot be loaded as an image"
-    ):
+    message = r"a\.jpg: the file cannot be loaded as an image"
+    with pytest.raises(DataError, match=message):
         load_image(path)
 
 

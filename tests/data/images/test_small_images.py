@@ -1,12 +1,12 @@
 """Data sets of small images: CIFAR-10 and -100, Tiny-ImageNet, FEMNIST."""
 
 import json
-import os
 import pickle
 import shutil
 
 import numpy as np
 import pytest
+from hostile_pickles import Runs
 from image_miniatures import (
     CIFAR10_NAMES,
     WNIDS,
@@ -24,12 +24,10 @@ from image_miniatures import (
     write_tiny_imagenet,
 )
 
-from federatedscope_ggeur.data import partition
-from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data import IMAGE_READERS, load_data, partition
 from federatedscope_ggeur.data.images.femnist import read_femnist
 from federatedscope_ggeur.data.images.packed import read_cifar10, read_cifar100
 from federatedscope_ggeur.data.images.tiny_imagenet import read_tiny_imagenet
-from federatedscope_ggeur.data.registry import load_data
 from federatedscope_ggeur.errors import DataError
 
 # CIFAR-10 and CIFAR-100, and pickles that want to run something.
@@ -94,21 +92,11 @@ def test_keys_of_python_2_may_be_bytes(tmp_path):
     assert read_cifar10(tmp_path).class_names == tuple(CIFAR10_NAMES)
 
 
-class _Runs:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path, function=os.mkdir):
-        self.path, self.function = path, function
-
-    def __reduce__(self):
-        return self.function, (self.path,)
-
-
 @pytest.mark.parametrize("where", ["data", "labels", "extra"])
 def test_a_hostile_batch_runs_nothing(tmp_path, where):
     write_cifar10(tmp_path)
     trap = tmp_path / "trap"
-    batch = {**cifar_batch(), where: _Runs(str(trap))}
+    batch = {**cifar_batch(), where: Runs(trap)}
     path = tmp_path / "data_batch_3"
     write_pickle(path, batch)
     refuse(read_cifar10, tmp_path, path, "mkdir", "refused")
@@ -386,7 +374,6 @@ def test_other_pixels_are_refused_when_they_are_read(tmp_path, x):
 
 def test_one_part_alone(tmp_path):
     write_leaf(tmp_path / "train" / "a.json", leaf_users(FIRST))
-    with pytest.raises(
-        DataError, match=r"'train', but none in 'test'.*user_data.*leaf"
-    ):
+    message = r"'train', but none in 'test'.*user_data.*leaf"
+    with pytest.raises(DataError, match=message):
         read_femnist(tmp_path)

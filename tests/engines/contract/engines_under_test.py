@@ -9,22 +9,23 @@ import re
 import shlex
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from flower_nodes import App, Nodes
 from folder_world import World
-from processes import PATIENCE, Fleet, Worker, free_port
+from own_process import until
+from processes import Fleet, Worker, free_port
+from standalone import outcome
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.reporting import Results, numbers
+from federatedscope_ggeur.reporting import Results
 
 NAME = "a_run"
 #: What a run may say of itself that another one of the same numbers does not.
-OWN = ("engine", "config", "notes", "privacy", "given")
+OWN = ("notes", "privacy", "given")
 
 
 @dataclass
@@ -61,9 +62,7 @@ class Outcome:
     @property
     def numbers(self) -> dict:
         """All but times, and what a server on its own cannot know of its clients."""
-        kept = numbers(self.results)
-        del kept["round0"]["withheld_pairs"]
-        kept["clients"] = [(c["number"], c["domain"]) for c in kept["clients"]]
+        kept = outcome(self.results)
         return {name: value for name, value in kept.items() if name not in OWN}
 
     def heard(self, number: int) -> dict[int, list[int]]:
@@ -97,15 +96,7 @@ class Going:
             )
             return self.log().count(words) >= times
 
-        waited(said)
-
-
-def waited(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
-    until = time.monotonic() + PATIENCE
-    while not (held := condition()) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert held
+        until(said)
 
 
 class Engine:
@@ -158,12 +149,21 @@ class _InThisProcess(Going):
         return Outcome({0: not status}, self._folder, log, {})
 
 
-class Standalone(Engine):
-    """FederatedScope standalone, in a process of its own."""
+class Forked(Engine):
+    """An engine whose processes a fork server starts."""
 
     def __init__(self, folder: Path, forks):
         self._folder, self._forks = folder, forks
         self.workers: list[Worker] = []
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            print(worker)  # shown if the test fails
+
+
+class Standalone(Forked):
+    """FederatedScope standalone, in a process of its own."""
 
     def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
         words = ["--engine", "federatedscope", "--cfg", str(config)]
@@ -171,10 +171,6 @@ class Standalone(Engine):
         folder = self._folder / f"standalone_{len(self.workers)}"
         self.workers.append(Worker(self._forks, folder, words))
         return _Workers({0: self.workers[-1]}, None)
-
-    def close(self) -> None:
-        for worker in self.workers:
-            worker.kill()
 
 
 class Streams(Engine):
@@ -256,14 +252,10 @@ class _Flowering(Going):
         return Outcome({0: error is None}, self._out / NAME, log, sites)
 
 
-class Sides(Engine):
+class Sides(Forked):
     """`ggeur serve` and `ggeur join`, each in a process of its own, over streams."""
 
     apart, by_folder = True, False
-
-    def __init__(self, folder: Path, forks):
-        self._folder, self._forks = folder, forks
-        self.workers: list[Worker] = []
 
     def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
         folder = Path(tempfile.mkdtemp(dir=self._folder))
@@ -292,11 +284,6 @@ class Sides(Engine):
         folder = side.folder / f"process_{len(self.workers)}"
         self.workers.append(Worker(self._forks, folder, words))
         return self.workers[-1]
-
-    def close(self) -> None:
-        for worker in self.workers:
-            worker.kill()
-            print(worker)  # shown if the test fails
 
 
 class Folder(Sides):

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from engines_under_test import ENGINES, Embedded, waited
+from engines_under_test import ENGINES, Embedded
 from kept_rounds import checkpoint_rounds
+from own_process import until
 
 from federatedscope_ggeur.engines.sites.leading import STOPPED
 from federatedscope_ggeur.engines.sites.watch import read_status
@@ -85,7 +86,7 @@ def go(engine, quickstart, embeddings_folder, place, tmp_path):
 
 
 def reached(file: Path) -> None:
-    waited(file.with_name(f"{file.name} begun").exists)
+    until(file.with_name(f"{file.name} begun").exists)
 
 
 def check_as_embedded(done, engine, tmp_path) -> None:
@@ -186,7 +187,7 @@ def test_below_the_quorum_the_run_ends_by_name(engine, go, place, tmp_path):
     here = Embedded(tmp_path).begin(config, one, clients).end()
     for k in (1, 2):  # the last model that they have received
         left = done.sites[k] / "head.safetensors"
-        waited(left.exists)
+        until(left.exists)
         assert left.read_bytes() == here.head
         assert read_status(done.sites[k])["state"] != "finished"
 

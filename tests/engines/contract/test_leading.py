@@ -303,9 +303,8 @@ def test_a_full_disk_at_the_server_ends_the_run_in_order(
 
     wire.instead["train", 3, 2] = fill
     kept = tmp_path / "kept"
-    with pytest.raises(
-        ConfigError, match=r"federate\.save_to: .*No space left"
-    ) as said:
+    problem = r"federate\.save_to: .*No space left"
+    with pytest.raises(ConfigError, match=problem) as said:
         lead("federate.save_to", kept)
     assert f"the disk of '{tmp_path}' is full" in str(said.value)
     assert "the server ended the run: federate.save_to: cannot write " in wire.closed

@@ -127,9 +127,8 @@ def test_an_error_of_flower_ends_the_connection_and_the_site_joins_again(
     nodes.spoil[2] = fails_once
     error = one.run(nodes)
     (log,) = tmp_path.glob("exp/*/log.txt")
-    assert (
-        "client 2 is gone: Flower: ClientApp stopped responding (8)" in log.read_text()
-    )
+    said = "client 2 is gone: Flower: ClientApp stopped responding (8)"
+    assert said in log.read_text()
     assert error is not None or failures  # below the quorum of all
 
 
@@ -323,10 +322,8 @@ def test_it_keeps_its_last_model_when_the_run_fails(ask, tmp_path):
     ask(head(0.0))
     assert ask(Envelope(FAILED, 0, (b"the disk is full",))) == []
     assert (tmp_path / "site" / "head.safetensors").exists()
-    assert (
-        "the server says: the disk is full"
-        in (tmp_path / "site" / "log.txt").read_text()
-    )
+    said = (tmp_path / "site" / "log.txt").read_text()
+    assert "the server says: the disk is full" in said
 
 
 @pytest.mark.parametrize(

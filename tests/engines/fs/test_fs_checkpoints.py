@@ -8,10 +8,10 @@ which program to go on.
 import os
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from hostile_pickles import Runs
 from kept_rounds import checkpoint_rounds
 from standalone import outcome
 
@@ -124,13 +124,8 @@ def test_a_run_that_was_over_goes_on_to_its_end(engines, tmp_path, more):
 @pytest.mark.slow
 def test_a_malicious_pickle_runs_nothing(engines, tmp_path):
     """FS itself would unpickle it. All other files: test_checkpoint.py."""
-
-    class Payload:
-        def __reduce__(self):
-            return (Path.touch, (tmp_path / "executed",))
-
     path = tmp_path / "malicious"
-    torch.save({"cur_round": 1, "model": Payload()}, path)
+    torch.save({"cur_round": 1, "model": Runs(tmp_path / "executed")}, path)
     with pytest.raises(ConfigError, match=r"federate\.restore_from"):
         engines["standalone"]("federate.restore_from", path)
     assert not (tmp_path / "executed").exists()

@@ -177,32 +177,22 @@ def test_the_commands_say_what_to_type(checkout, ggeur):
 # What ``ggeur doctor`` says of FederatedScope.
 
 
-@pytest.fixture
-def report(ggeur):
-    """What the command prints, which finds nothing wrong."""
-
-    def ask() -> str:
-        return ggeur("doctor").out
-
-    return ask
-
-
-def test_it_tells_the_state_and_the_command_that_repairs_it(report, found_by_home):
-    shown = report()
+def test_it_tells_the_state_and_the_command_that_repairs_it(ggeur, found_by_home):
+    shown = ggeur("doctor").out
     assert "plugin: not enabled" in shown
     package = found_by_home.resolve() / "federatedscope"
     assert f"ggeur enable '{package}'" in shown
     install.enable(found_by_home)
-    shown = report()
+    shown = ggeur("doctor").out
     assert "plugin: enabled\n" in shown
     assert f"run: {install.run_command(found_by_home)}" in shown
 
 
 def test_it_names_the_packages_that_federatedscope_lacks(
-    report, found_by_home, monkeypatch
+    ggeur, found_by_home, monkeypatch
 ):
     for module in ("pympler", "google.protobuf"):
         monkeypatch.setitem(sys.modules, module, None)
-    missing = report().split("MISSING for FederatedScope: ")[1]
+    missing = ggeur("doctor").out.split("MISSING for FederatedScope: ")[1]
     assert {"pympler", "protobuf"} <= set(missing.splitlines()[0].split(", "))
     assert "federatedscope-ggeur[federatedscope]" in missing

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from own_process import OF_FS, in_turn
-from standalone import as_before, assert_same, merged, new_config, set_up
+from standalone import TOY, as_before, assert_same, merged, new_config, set_up
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
@@ -121,15 +121,9 @@ def test_without_the_plugin_fs_has_its_own_defaults_back(least):
 # FederatedScope's own main, run by this package's command.
 
 
-TOY = """\
-data: {type: toy}
-model: {type: lr}
-federate: {client_num: 2, total_round_num: 5}
-eval: {count_flops: False}
-"""
 CLIENTS = "\n".join(
     f"client_{i}: {{train: {{local_update_steps: {i + 1}, optimizer: {{lr: 0.1}}}}}}"
-    for i in range(3)
+    for i in range(4)
 )
 
 

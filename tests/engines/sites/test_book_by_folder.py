@@ -11,6 +11,8 @@ Federation = pytest.importorskip(
     "federatedscope_ggeur.extras.book.federation"
 ).Federation
 
+pytestmark = pytest.mark.slow
+
 BOOK = (
     *("ggeur.closed_form", "lda", "ggeur.privacy.min_samples", 2),
     *("ggeur.init", "random", "federate.total_round_num", 1),
@@ -27,7 +29,6 @@ def stores(side):
     return [path for path in side.keys.glob("run_*") if path.is_dir()]
 
 
-@pytest.mark.slow
 def test_a_book_by_folder_is_that_of_the_embedded_engine(
     world, embedded, book, monkeypatch
 ):
@@ -47,7 +48,6 @@ def test_a_book_by_folder_is_that_of_the_embedded_engine(
     assert ours.clients == theirs.clients == [1, 2, 3]
 
 
-@pytest.mark.slow
 def test_forgetting_takes_the_uploads_out_of_the_store(world, book):
     here = world(*BOOK, "ggeur.book", str(book))
     here.run()
@@ -63,7 +63,6 @@ def test_forgetting_takes_the_uploads_out_of_the_store(world, book):
         here.turn(here.server)
 
 
-@pytest.mark.slow
 def test_forgetting_in_the_middle_of_the_run(world, book):
     here = world(*BOOK, "ggeur.book", str(book), "federate.total_round_num", 5)
     while not book.is_dir():
@@ -74,7 +73,6 @@ def test_forgetting_in_the_middle_of_the_run(world, book):
         here.turn(here.server)
 
 
-@pytest.mark.slow
 def test_a_folder_with_other_files_becomes_no_book(world, book):
     book.mkdir()
     (book / "mine.txt").write_text("mine")

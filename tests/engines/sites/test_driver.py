@@ -1,6 +1,5 @@
 """The driver: one request after the other, each answer once, deadlines."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -112,13 +111,6 @@ def test_a_sum_whose_deadline_is_over_ends_once():
         "no answer (total) within 5 s"
     }
     assert course.result == "over"
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return now
 
 
 #: A deadline, and time for those whose connection broke.

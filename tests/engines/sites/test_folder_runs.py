@@ -146,9 +146,8 @@ def test_rows_that_have_changed_since_the_run_began(world, embeddings_folder):
 @pytest.mark.parametrize("settings", [SUMS, CHARGED])
 def test_what_does_not_go_by_folder_is_refused_by_name(settings, world):
     here = world("ggeur.closed_form", "lda", *settings)
-    with pytest.raises(
-        ConfigError, match=f"--folder cannot go with {settings[0][:17]}"
-    ):
+    message = f"--folder cannot go with {settings[0][:17]}"
+    with pytest.raises(ConfigError, match=message):
         here.turn(here.server)
 
 

@@ -136,14 +136,12 @@ def test_nothing_is_read_that_the_pinned_key_has_not_signed(world, monkeypatch):
     here = world(*ONE)
     here.turn(here.server)
     path = here.server.shared / "to" / "s1" / "0001.msg"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
+    flip(-1)(path, path.read_bytes(), here)
     assert here.turn(here.sites[0]) == "nothing has come yet; awaited: hearts"
     monkeypatch.setattr(sealed, "json", None)
     with pytest.raises(sealed.MessageError, match="has not signed"):
         sealed.read_greeting(
-            bytes(data), sealed.Context("hearts", "", "hearts", "s1", 1),
+            path.read_bytes(), sealed.Context("hearts", "", "hearts", "s1", 1),
             here.server.own.key, "it",
         )  # fmt: skip
 

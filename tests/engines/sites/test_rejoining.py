@@ -36,14 +36,12 @@ def test_pauses_double_up_to_half_a_minute():
         one.pause(lost)
 
 
-def test_a_connection_that_lasted_counts_as_a_new_beginning(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_a_connection_that_lasted_counts_as_a_new_beginning(clock):
     one = link.Rejoining()
     lost = ConnectionLost("broken off")
     assert [one.pause(lost), one.pause(lost)] == [0.5, 1.0]
     one.joined()
-    now[0] += 61
+    clock[0] += 61
     assert one.pause(lost) == 0.5
 
 
@@ -125,9 +123,8 @@ def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(alive):
     if alive:
         assert one.receive().kind == "nothing_of_ours"
         return
-    with pytest.raises(
-        GGEURError, match=r"127\.0\.0\.1:1 .* for 2 s .*deadline\.silence"
-    ):
+    said = r"127\.0\.0\.1:1 .* for 2 s .*deadline\.silence"
+    with pytest.raises(GGEURError, match=said):
         one.receive()
     assert stream.waits == 1
 

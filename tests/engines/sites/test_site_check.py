@@ -6,7 +6,6 @@ transport's.
 
 import re
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from own_process import in_turn
+from processes import free_port
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.sites import site_check
@@ -85,11 +85,6 @@ def change(site: Path, section: str, **settings) -> None:
     content = yaml.safe_load(path.read_text())
     content[section].update(settings)
     path.write_text(yaml.safe_dump(content))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
 
 
 def problems_in(said: str) -> dict[str, str]:

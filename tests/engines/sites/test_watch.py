@@ -5,10 +5,10 @@ import json
 import os
 import re
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from own_process import PATIENCE, until
 from written_runs import made
 
 from federatedscope_ggeur.cli import main
@@ -23,9 +23,6 @@ from federatedscope_ggeur.engines.sites.watch import (
     round_line,
     waits_for,
 )
-
-#: Only a hang takes so long.
-PATIENCE = 300.0
 
 
 class Stands:
@@ -99,9 +96,7 @@ def test_on_a_full_disk_the_file_says_the_end_in_its_own_place(tmp_path, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     watch = Watch(tmp_path, "server", Stands())
-    until = time.monotonic() + PATIENCE
-    while not is_fresh(tmp_path) and time.monotonic() < until:
-        time.sleep(0.01)
+    until(lambda: is_fresh(tmp_path))
     monkeypatch.setattr(os, "fsync", full)
     watch.close("failed", "why")
     found = read(tmp_path)

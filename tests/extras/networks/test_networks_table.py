@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from hostile_pickles import Runs
 from image_federations import seeded
 from safetensors.torch import save_file
 from torch import nn
@@ -281,17 +282,12 @@ def test_weights_that_do_not_fit(written, settings):
         reset(network("resnet18", weights=path, **settings))
 
 
-class Planted:
-    def __reduce__(self):
-        return (sys.exit, ("foreign code ran",))
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("broken.safetensors", b"nothing"),
         ("broken.pt", b"nothing"),
-        ("planted.pt", Planted()),
+        ("planted.pt", Runs("foreign code ran", sys.exit)),
         ("list.pt", [1, 2]),
     ],
 )

@@ -9,7 +9,6 @@ import io
 import itertools
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from foreign_text import ORDINARY, WORST, foreign, hidden_in
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from strict_html import parsed
 from written_runs import made
 
 from federatedscope_ggeur.extras.inspect.heatmaps import draw_heatmap
@@ -30,13 +30,8 @@ from federatedscope_ggeur.extras.studies.comparison.runs import FoundRun
 from federatedscope_ggeur.extras.studies.comparison.table import Row, Table
 from federatedscope_ggeur.extras.studies.study import Axis, Failed, Study, Tried, Tuned
 from federatedscope_ggeur.printable import LINE, NAME, markdown, printable
+from federatedscope_ggeur.reporting import Finding, PooledRows, Privacy, Screening
 from federatedscope_ggeur.reporting.plots import draw_curve, shortened
-from federatedscope_ggeur.reporting.records import (
-    Finding,
-    PooledRows,
-    Privacy,
-    Screening,
-)
 from federatedscope_ggeur.reporting.results import results_html, results_table
 from federatedscope_ggeur.reporting.tables import csv_text
 
@@ -93,21 +88,9 @@ def comparison_of(names) -> Comparison:
     return Comparison([table], [study], [one or "none"])
 
 
-class Elements(HTMLParser):
-    """The elements of a page, with the names of their attributes."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.found = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, *(name for name, _ in attrs)))
-
-
 def elements(page: str) -> list[tuple]:
-    return Elements(page).found
+    """The elements of a page, with the names of their attributes."""
+    return [(tag, *attributes) for tag, attributes in parsed(page).elements]
 
 
 def marks(text: str) -> list[str]:
@@ -185,16 +168,6 @@ def test_the_table_of_a_run_is_not_wide(names):
     rows, _, remarks = results_table(run_of(names)).partition("\n* unseen")
     assert max(map(len, rows.splitlines())) < NAME + 200
     assert max(map(len, remarks.splitlines())) <= LINE
-
-
-@given(st.lists(st.lists(foreign, min_size=2, max_size=2), min_size=1, max_size=3))
-def test_csv(lines):
-    text = csv_text(lines)
-    assert len(text.splitlines()) == text.count("\n") == len(lines)
-    read = list(csv.reader(io.StringIO(text)))
-    assert [len(row) for row in read] == [2] * len(lines)
-    assert all(is_quiet(cell) for row in read for cell in row)
-    assert not hidden_in(text)
 
 
 def test_numbers_and_names_in_csv_are_what_they_were():

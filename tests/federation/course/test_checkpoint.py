@@ -4,8 +4,6 @@ That they end as if nothing had happened: `tests/engines/test_same_bits.py`.
 """
 
 import contextlib
-import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 import torch
 from carrier import carrier, lost
 from every_method import ADDED, FEDERATED, words
+from hostile_pickles import Runs
 from kept_rounds import checkpoint_rounds
 
 from federatedscope_ggeur.engines.run import Run, run
@@ -165,13 +164,6 @@ def test_round_0_is_written_once(config, path):
 
 class TestWhenItIsWritten:
     @pytest.fixture
-    def clock(self, monkeypatch):
-        """Seconds that pass when the test says so."""
-        seconds = [1000.0]
-        monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
-        return seconds
-
-    @pytest.fixture
     def begun(self, config, tmp_path):
         """A run of six rounds that keeps checkpoints in the test's folder."""
 
@@ -246,13 +238,8 @@ def refused(cfg, problem, data=None):
 
 def test_a_pickle_is_refused_unread(config, path, tmp_path):
     """FederatedScope's own checkpoints are pickles."""
-
-    class Attack:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "executed"),)
-
     path.parent.mkdir()
-    torch.save({"cur_round": 3, "model": Attack()}, path)
+    torch.save({"cur_round": 3, "model": Runs(tmp_path / "executed")}, path)
     refused(config("federate.restore_from", path), "not a message")
     assert not (tmp_path / "executed").exists()
     torch.load(path, weights_only=False)
@@ -442,9 +429,8 @@ class TestWhereItIsWritten:
         before, other = files_at(kept), tmp_path / "other"
         run(config("federate.save_to", other))
         for settings in ([], ["federate.restore_from", other]):
-            with pytest.raises(
-                ConfigError, match=r"save_to: .*checkpoint' is a checkpoint of"
-            ):
+            message = r"save_to: .*checkpoint' is a checkpoint of"
+            with pytest.raises(ConfigError, match=message):
                 Run(config("federate.save_to", kept, *settings))
         assert files_at(kept) == before
 

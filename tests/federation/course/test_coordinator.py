@@ -190,9 +190,8 @@ def test_unseen_clients_alone_do_not_go_on():
     carried = after_round_0(quorum=1, unseen=2, plan={"server_evaluates": True})
     for k in carried.server.participants:
         carried.faults["train", 1, k] = lost
-    with pytest.raises(
-        GGEURError, match="2 of 4 clients are left, but none of them trains"
-    ):
+    message = "2 of 4 clients are left, but none of them trains"
+    with pytest.raises(GGEURError, match=message):
         carried.rounds(1)
 
 

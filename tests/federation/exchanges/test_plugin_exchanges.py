@@ -170,7 +170,6 @@ def test_it_says_what_it_objects_to(config):
     )
     with pytest.raises(ConfigError, match=problem):
         config(*NAMED, "ggeur.calibrate", "ccvr", module=WITH_A_SETTING)
-    with pytest.raises(
-        ConfigError, match=r"ggeur\.classes_held\.times: must be a whole"
-    ):
+    message = r"ggeur\.classes_held\.times: must be a whole"
+    with pytest.raises(ConfigError, match=message):
         config(*NAMED, "ggeur.classes_held.times", 0, module=WITH_A_SETTING)

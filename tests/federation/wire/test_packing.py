@@ -163,8 +163,7 @@ def test_a_number_may_be_as_large_as_the_limit_and_no_larger(sign):
     message = wire.unpack(data, "kind", "client 3")
     found = message.tensor("x", torch.float32, (2,), within=(-8.0, 8.0))
     assert found[1] == 8 * sign
-    with pytest.raises(
-        MessageError, match=f"must lie in -7..7, got {8 * sign}$"
-    ) as error:
+    said = f"must lie in -7..7, got {8 * sign}$"
+    with pytest.raises(MessageError, match=said) as error:
         message.tensor("x", torch.float32, (2,), within=(-7.0, 7.0))
     assert error.value.field == "x"

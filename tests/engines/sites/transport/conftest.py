@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack, suppress
 from queue import SimpleQueue
 
@@ -136,16 +135,3 @@ def no_thread_dies():
     yield
     threading.excepthook = before
     assert not seen
-
-
-@pytest.fixture
-def until():
-    """Wait until something is so."""
-
-    def wait(is_so):
-        end = time.monotonic() + PATIENCE
-        while not is_so():
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
-    return wait

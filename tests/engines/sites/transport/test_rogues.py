@@ -2,12 +2,14 @@
 
 import logging
 import pickle
-import socket
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
+from hostile_pickles import Runs
+from own_process import until
+from processes import free_port
 from test_frames import header
 
 from federatedscope_ggeur.engines.sites.transport import (
@@ -23,16 +25,6 @@ grpc = pytest.importorskip("grpc", reason="the transport needs grpcio")
 
 pytestmark = pytest.mark.usefixtures("no_thread_dies")
 PATIENCE = 300.0
-
-
-class Bomb:
-    """Leaves a file behind when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
 
 
 def joining(number, token="", **changes) -> bytes:
@@ -95,7 +87,7 @@ def test_a_client_that_breaks_the_rules_is_gone(hub, peer, frames, problem):
 @pytest.mark.usefixtures("still_serves")
 def test_pickled_code_is_never_run(hub, peer, tmp_path):
     path = tmp_path / "executed"
-    bomb = pickle.dumps(Bomb(str(path)))
+    bomb = pickle.dumps(Runs(path))
     before = [[bomb], [b"H" + bomb], [joining(1, sizes=[9]), bomb]]
     for frames in before:
         assert peer(hub, *frames).end()[0] == "ABORTED"
@@ -112,7 +104,7 @@ def test_pickled_code_is_never_run(hub, peer, tmp_path):
     assert not path.exists()
 
 
-def test_who_does_not_join_in_time_is_cut_off(make_hub, peer, caplog, until):
+def test_who_does_not_join_in_time_is_cut_off(make_hub, peer, caplog):
     hub = make_hub(join_deadline=0.2)
     silent, stuck = peer(hub), peer(hub, joining(1, sizes=[5]), b"D123")
     for one in (silent, stuck):
@@ -137,10 +129,8 @@ def test_streams_that_do_not_join_leave_room_in_the_end(make_hub, peer, join):
     join(hub, 1)
     assert hub.receive(PATIENCE).number == 1
     hub.close()
-    codes = [one.end()[0] for one in idle]
-    assert (
-        {"RESOURCE_EXHAUSTED"} < set(codes) <= {"ABORTED", "OK", "RESOURCE_EXHAUSTED"}
-    )
+    codes = {one.end()[0] for one in idle}
+    assert {"RESOURCE_EXHAUSTED"} < codes <= {"ABORTED", "OK", "RESOURCE_EXHAUSTED"}
 
 
 @pytest.mark.usefixtures("still_serves")
@@ -242,14 +232,12 @@ def test_a_number_that_nobody_has_is_refused(make_hub, join):
     assert hub.receive(PATIENCE).number == 2
 
 
-def test_what_was_kept_back_is_counted(caplog, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_what_was_kept_back_is_counted(caplog, clock):
     log = SparingLog(logging.getLogger("sparing"))
     for number in range(1000):
         log.warning("stranger %d", number)
     assert len(caplog.records) == 20
-    now[0] += 11
+    clock[0] += 11
     log.warning("the %s", "last")
     assert [record.getMessage() for record in caplog.records[20:]] == [
         "980 more warnings like those before",
@@ -258,8 +246,5 @@ def test_what_was_kept_back_is_counted(caplog, monkeypatch):
 
 
 def test_a_closed_port_and_an_unknown_host_are_told_apart():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert "nothing listens there" in reach_problem(f"127.0.0.1:{port}")
+    assert "nothing listens there" in reach_problem(f"127.0.0.1:{free_port()}")
     assert "no such host" in reach_problem("no-such-host.invalid:1")

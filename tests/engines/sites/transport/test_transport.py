@@ -12,6 +12,8 @@ from contextlib import closing, contextmanager
 
 import pytest
 from foreign_text import FORGED, hidden_in
+from own_process import until
+from processes import free_port
 
 from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
@@ -58,8 +60,7 @@ def test_a_client_may_start_before_its_server(make_hub):
         with closing(open_link(f"127.0.0.1:{port}", 1, JOIN, SETTINGS)) as link:
             found.append(link.receive(PATIENCE))
 
-    with closing(Hub("127.0.0.1", 0, 1, SETTINGS)) as placeholder:
-        port = placeholder.port
+    port = free_port()
     client = threading.Thread(target=start)
     client.start()
     client.join(0.3)
@@ -72,8 +73,7 @@ def test_a_client_may_start_before_its_server(make_hub):
 
 
 def test_a_server_that_never_comes_is_named():
-    with closing(Hub("127.0.0.1", 0, 1, SETTINGS)) as placeholder:
-        port = placeholder.port
+    port = free_port()
     settings = TransportSettings(2**20, join_deadline=0.3)
     with pytest.raises(ConnectionLost, match=rf"127\.0\.0\.1:{port} within 0\.3 s"):
         open_link(f"127.0.0.1:{port}", 1, JOIN, settings)
@@ -157,8 +157,7 @@ def test_who_waits_for_a_reader_goes_on_when_the_stream_is_over():
 
 
 def test_a_proxy_is_used_only_if_asked_for(hub, joined, join, monkeypatch):
-    with closing(Hub("127.0.0.1", 0, 1, SETTINGS)) as placeholder:
-        port = placeholder.port
+    port = free_port()
     for name in ("grpc_proxy", "http_proxy", "https_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
     for name in ("no_proxy", "no_grpc_proxy"):
@@ -294,7 +293,7 @@ def test_dismissing_a_client_that_does_not_read(hub, joined):
     assert len(received) < 8
 
 
-def test_nothing_of_a_client_follows_its_gone_event(make_hub, joined, until):
+def test_nothing_of_a_client_follows_its_gone_event(make_hub, joined):
     hub = make_hub(max_message=100_000)
     link = joined(hub, 1, max_message=100_000)
     for state in range(3):
@@ -306,7 +305,7 @@ def test_nothing_of_a_client_follows_its_gone_event(make_hub, joined, until):
     assert hub.receive(0.1) is None
 
 
-def test_a_link_with_unread_messages_closes(hub, joined, until):
+def test_a_link_with_unread_messages_closes(hub, joined):
     link = joined(hub, 1)
     for state in range(8):
         hub.send(1, Envelope("model_para", state, (bytes(8_000_000),)))

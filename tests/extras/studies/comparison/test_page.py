@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 
 import pytest
 from browsers import headless, looked_at
 from own_process import PATIENCE
+from strict_html import parsed
 from written_runs import made, noisy, write
 
 from federatedscope_ggeur.extras.studies.comparison import Comparison
@@ -18,38 +18,6 @@ from federatedscope_ggeur.extras.studies.comparison.latex import escaped
 from federatedscope_ggeur.extras.studies.comparison.paper_table import as_paper_tables
 from federatedscope_ggeur.extras.studies.comparison.runs import AVG
 from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
-
-EMPTY = {"meta", "link", "br"}  # elements without an end
-
-
-class Strict(HTMLParser):
-    """Elements that were opened and closed, their attributes, and the text."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.elements, self.text = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        if tag not in EMPTY:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
-def parsed(page: str) -> Strict:
-    parser = Strict()
-    parser.feed(page)
-    parser.close()
-    assert not parser.open
-    return parser
 
 
 def page_of(folder) -> str:

@@ -10,9 +10,7 @@ from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Score
-from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
-    AugmentationExchange,
-)
+from federatedscope_ggeur.federation.exchanges.augmentation import AugmentationExchange
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     PrepareReply,
