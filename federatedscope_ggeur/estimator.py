@@ -177,8 +177,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             knows no weights.
         StatisticsError
             No client has enough rows of any class (``ggeur.privacy.min_samples``) for a
-            one-shot head. With "auto", no client has as many rows of all classes. The
-            error says what to do.
+            one-shot head. With "auto", no client has that many rows in total. The error
+            says what to do.
         """
         given = _as_numpy(X, "X"), _as_numpy(y, "y")
         X, y = validate_data(self, *given, dtype=np.float32)
@@ -563,7 +563,8 @@ def _sent_classes(cfg, data: FederatedData) -> np.ndarray:
 
 
 def _all_clients_are_small(cfg, data: FederatedData) -> bool:
-    """Whether no client may tell how its rows are scaled, so that no rate fits."""
+    """Whether all clients have fewer rows than the threshold: none may tell how its
+    rows are scaled, so no rate fits."""
     least = read(cfg.ggeur, StatisticsKeys).min_samples
     return max(len(client.train) for client in data.clients) < least
 

@@ -30,6 +30,10 @@ StageHook = Callable[[int, Tensor], Tensor]
 #: without a bound a few rows that a head is sure of and wrong about decide its
 #: temperature alone.
 SMOOTHING = 1e-3
+#: What log-probabilities of a one-shot head are multiplied by as offsets of rows. At 1
+#: nearly all rows would be fitted before training begins. The few others would stand
+#: alone in a client's update, and could be read off it.
+OFFSET_SHARE = 0.5
 
 
 class Model(nn.Module):
@@ -185,6 +189,14 @@ class Model(nn.Module):
         Logits are [n, C]. Classes keep their order.
         """
         return (1 - SMOOTHING) * logits.softmax(dim=1) + SMOOTHING / logits.shape[1]
+
+    @staticmethod
+    def offsets(logits: Tensor) -> Tensor:
+        """`OFFSET_SHARE` times the logarithms of `probabilities`: [n, C].
+
+        They are added to the logits of a head that learns what this one lacks.
+        """
+        return OFFSET_SHARE * Model.probabilities(logits).log()
 
     def in_chunks(self, fn: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         """Apply `fn`, such as `represent`, to all rows [n, D]: Tensor of shape (n,

@@ -23,8 +23,7 @@ class AverageHead(Model):
 
     The logits are ``log(s softmax(a(x)) + (1 - s) softmax(b(x)))``, where a and b are
     the logits of the two heads. A trained head that learnt with offsets also gets them
-    here: the log-probabilities of the one-shot head, as they are published, are added
-    to b(x). The model is not trained.
+    here: those of the one-shot head are added to b(x). The model is not trained.
 
     Parameters
     ----------
@@ -108,7 +107,7 @@ class AverageHead(Model):
     def represent(self, features: Tensor) -> Tensor:
         one_shot, trained = self.one_shot(features), self.trained(features)
         if self.offset:
-            trained = trained + self.probabilities(one_shot).log()
+            trained = trained + self.offsets(one_shot)
         parts = torch.stack([one_shot, trained])
         shares = torch.cat([self.share, 1 - self.share])
         return (parts.log_softmax(dim=2) + shares.log()[:, None, None]).logsumexp(dim=0)
@@ -120,7 +119,7 @@ def averaged(
     """The parameters of the mean of two heads that are each alone in an `AverageHead`.
 
     `one_shot` and `trained` are the parameters of these heads. `with_offsets` says that
-    the trained head learnt with the one-shot head's log-probabilities as offsets.
+    the trained head learnt with the one-shot head's offsets.
     """
     first, mean = model.at(one_shot), model.at(trained)
     assert isinstance(first, AverageHead)

@@ -130,8 +130,8 @@ def draw_from(model: nn.Module, generator: torch.Generator | None) -> bool:
 class MLPHead(Model):
     """A head with one hidden layer, whose output is the representation.
 
-    Rows in training may have C columns more: offsets, which `forward` adds to their
-    logits. So the head learns what another head with these log-probabilities lacks.
+    Rows in training may have C columns more: the `offsets` of another head, which
+    `forward` adds to their logits. So this head learns what the other one lacks.
     `represent` knows no offsets.
 
     Parameters
@@ -359,14 +359,14 @@ class MixtureHead(Model):
         return self.scale * logits
 
     def _make_room(self, components: int, precise: bool = False) -> None:
-        dim = self.in_features
-        self.weight = nn.Parameter(torch.zeros(components, dim))
-        self.bias = nn.Parameter(torch.zeros(components))
-        self.classes = nn.Parameter(torch.zeros(components))
+        dim, new = self.in_features, self.scale.data.new_zeros  # on its device
+        self.weight = nn.Parameter(new(components, dim))
+        self.bias = nn.Parameter(new(components))
+        self.classes = nn.Parameter(new(components))
         self.centre = self.precisions = None
         if precise:
-            self.centre = nn.Parameter(torch.zeros(self._length_of_centre))
-            self.precisions = nn.Parameter(torch.zeros(self.num_classes, dim, dim))
+            self.centre = nn.Parameter(new(self._length_of_centre))
+            self.precisions = nn.Parameter(new(self.num_classes, dim, dim))
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any

@@ -26,6 +26,7 @@ _WHY_KEPT = {
     "the heads",
     "leave_one_out": "it has seen every class that a client has enough rows of",
     "right": "it is right on nearly all left-out rows",
+    "apart": "clients or domains differ so much that a trained head is far behind",
     "absent": "only it has seen the classes that nobody sent",
     "withheld": "every class was sent, but only the trained head has seen withheld "
     "rows",

@@ -488,7 +488,7 @@ class Round0:
         The bytes of totals of rows, and of the space made from them, summed over
         clients.
     offsets_bytes_down : int
-        The bytes of the one-shot head with which a trained head learns, summed over
+        The bytes of what clients work the offsets of their rows out from, summed over
         clients.
     space : dict or None
         The space of training (``ggeur.space``), with its ``kind``. The standard space
@@ -585,7 +585,8 @@ class Kept:
     by : str
         The reason. "validation": accuracy on validation rows. "leave_one_out": rows
         left out chose the head in closed form. "right": it is right on nearly all of
-        these rows. "confounded": labels and domains are
+        these rows. "apart": it is a mixture, and clients or domains differ so much that
+        the trained head would be far behind. "confounded": labels and domains are
         confounded, so neither can decide. "absent": only the trained head has seen
         the classes that nobody sent. "withheld": only the trained head has seen the
         withheld rows, and the mean of both is kept. "columns": rows have so few
@@ -600,6 +601,7 @@ class Kept:
         "validation",
         "leave_one_out",
         "right",
+        "apart",
         "confounded",
         "absent",
         "withheld",

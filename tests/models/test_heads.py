@@ -235,7 +235,7 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
     mean = averaged(wanted, *vectors, with_offsets)
     one, other = mixture(x).detach(), last(x).detach()
     if with_offsets:
-        offsets = np.log(0.999 * one.softmax(1) + 0.001 / 3)
+        offsets = torch.log(0.999 * one.softmax(1) + 0.001 / 3) / 2
         beside = last(torch.cat([x, offsets], dim=1)).detach()
         other = other + offsets
         assert torch.allclose(beside, other)
@@ -251,6 +251,12 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
     assert not again.can_cool
     with pytest.raises(TypeError, match="AverageHead cannot be divided"):
         again.cool(2.0)
+
+
+def test_a_head_that_is_resized_stays_on_its_device():
+    for head in (MixtureHead(4, 3), AverageHead(4, 3, 5)):
+        head.to("meta").make_room_for(num_parameters(head) + 2 * 6)
+        assert {p.device.type for p in head.parameters()} == {"meta"}
 
 
 # Dropout draws what torch's own draws.

@@ -35,7 +35,7 @@ from federatedscope_ggeur.data.transforms import (
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_once
 from federatedscope_ggeur.models import Model
-from federatedscope_ggeur.models.base import SMOOTHING
+from federatedscope_ggeur.models.base import OFFSET_SHARE, SMOOTHING
 from federatedscope_ggeur.models.folding import AverageHead
 from federatedscope_ggeur.models.heads import LinearHead, MixtureHead, MLPHead
 from federatedscope_ggeur.predictor.left_models import LeftModels
@@ -319,7 +319,9 @@ def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
         if model.offset:
             ((_, one_shot),) = parts
             known = _probabilities(graph, one_shot, model.num_classes)
-            trained = graph.add("Add", trained, graph.add("Log", known))
+            share_of = graph.constant(OFFSET_SHARE)
+            offsets = graph.add("Mul", graph.add("Log", known), share_of)
+            trained = graph.add("Add", trained, offsets)
         parts.append((1 - share, trained))
     logs = []
     for weight, logits in parts:

@@ -198,7 +198,7 @@ class Collector:
             assert self._means is not None, "the stage of means comes first"
             more["origin"] = shared_origin(self._means, self._named, self.settings)
         if stage in (MEANS, POOLED) and self._exponents is not None:
-            more["exponents"] = self._exponents
+            more["exponents"] = tuple(self._exponents.tolist())
         if self.totals is not None:
             more["origin"] = self.totals.origin
         keys = [self._keys[k] for k in self.roster]

@@ -43,6 +43,12 @@ def _counts_problem(counts: Tensor) -> str:
     return ""
 
 
+def _exponents_problem(exponents: Tensor) -> str:
+    if ((exponents < -LARGEST_POWER) | (exponents > 3 * LARGEST_POWER)).any():
+        return f"must lie in {-LARGEST_POWER}..{3 * LARGEST_POWER}"
+    return ""
+
+
 def _stage_problem(stage: str) -> str:
     return "" if stage in ALL_STAGES else f"unknown stage {stage!r:.80}"
 
@@ -143,9 +149,9 @@ class MaskedRequest(wire.Payload, kind="masked_request"):
         In the same stages: the vectors that clients have sent in stage "counts".
     origin : Tensor of shape (D,), float32
         In stages "pooled" and "spread": the point that is subtracted from rows.
-    exponents : Tensor of shape (D,) or (0,), int64
-        In stages "means" and "pooled", if dimensions are scaled: the powers of two by
-        which they are divided.
+    exponents : tuple of int
+        In stages "means" and "pooled", if dimensions are scaled: for each, that of the
+        power of two by which it is divided.
     """
 
     session: bytes = wire.octets(_SESSION)
@@ -168,8 +174,8 @@ class MaskedRequest(wire.Payload, kind="masked_request"):
         I64, _shape_of_vectors, default=torch.zeros(0, 0, dtype=I64)
     )
     origin: Tensor = wire.tensor(F32, _shape_of_origin, default=torch.zeros(0))
-    exponents: Tensor = wire.tensor(
-        I64, (None,), (-LARGEST_POWER, 3 * LARGEST_POWER), default=_NO_CLASSES
+    exponents: tuple[int, ...] = wire.integers(
+        problem=_exponents_problem, default=(), optional=True
     )
 
 

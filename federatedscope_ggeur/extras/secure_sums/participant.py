@@ -344,7 +344,9 @@ class Participant:
         own, given = self._settings, len(request.exponents)
         if given != (own.dim if own.rescales else 0):
             raise _refusal("exponents", f"{given} of them for {own.dim} dimensions")
-        return self._rows.scaled(request.exponents) if given else self._rows
+        return (
+            self._rows.scaled(torch.tensor(request.exponents)) if given else self._rows
+        )
 
     def _named_before(self) -> Named:
         held = self._journal.past[-1].named
@@ -560,8 +562,8 @@ def _bound(chain: bytes, request: MaskedRequest) -> bytes:
     fields += [*request.classes.tolist(), *request.counts.tolist(), "vectors"]
     fields += [request.vectors.contiguous().numpy().tobytes(), "origin"]
     fields += [request.origin.contiguous().numpy().tobytes()]
-    if len(request.exponents):
-        fields += ["exponents", *request.exponents.tolist()]
+    if request.exponents:
+        fields += ["exponents", *request.exponents]
     return digest(*fields)
 
 

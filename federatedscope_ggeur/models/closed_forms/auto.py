@@ -48,7 +48,8 @@ class Automatic(ClosedForm):
     look better than it is. So it must also classify more rows rightly than the other
     kinds, by more than one standard error, and labels and clients must not be
     confounded. And each withheld row counts in its log-loss as a sure mistake, since
-    the mixture has no component for that row. So it does if every domain is one client.
+    the mixture has no component for that row. In a mixture of domains, rows that a
+    client withholds count in the same way if the client is alone in its domain.
 
     If something is known of the classes, the head of this alone and its ensemble with
     LDA are candidates, too. LDA and the mixture then use the prior.
@@ -63,8 +64,6 @@ class Automatic(ClosedForm):
         The components of the mixture; "" if there is only one, so that it equals LDA.
     by_class : bool
         Whether the scatters of classes are known.
-    alone : bool
-        Whether every domain is one client.
 
     References
     ----------
@@ -90,7 +89,7 @@ class Automatic(ClosedForm):
         self.choice: ClosedForm | None = None
         self.for_training = False
         self.groups = self.mixture.components
-        self.by_class = self.alone = False
+        self.by_class = False
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
@@ -143,9 +142,7 @@ class Automatic(ClosedForm):
 
     def for_components(self, components: Components) -> ClosedForm:
         other = copy.copy(self)
-        domains = len(components.domains.unique())
-        by_client = self.groups == "client" or domains == 1
-        other.alone = domains == len(components.clients.unique())
+        by_client = self.groups == "client" or len(components.domains.unique()) == 1
         other.groups = "client" if by_client else "domain"
         other.by_class = components.class_scatters is not None
         if by_client and len(components.clients.unique()) == 1:
@@ -182,11 +179,12 @@ class Automatic(ClosedForm):
         return self.choice.trainable and not (known is not None and known.ensemble)
 
     @property
-    def lacks_withheld(self) -> bool:
+    def lacks_withheld(self) -> str:
         if self.choice is None:
-            return False
-        by_domain = self.alone and self.choice.grain == "domain"
-        return by_domain or self._doubted(self.choice)
+            return ""
+        if self._doubted(self.choice):
+            return "client"
+        return "domain" if self.choice.grain == "domain" else ""
 
     @property
     def tuned_setting(self) -> str:

@@ -484,10 +484,11 @@ class ClosedForm:
         return self.trainable
 
     @property
-    def lacks_withheld(self) -> bool:
-        """Whether the form may classify rows of withheld classes wrongly, since each
-        client has components of its own."""
-        return False
+    def lacks_withheld(self) -> str:
+        """Whose withheld rows the form may classify wrongly, since it has no component
+        for them: "client", each client's; "domain", those of clients that are alone in
+        their domains; "", nobody's."""
+        return ""
 
     @classmethod
     def leaves_out(cls) -> bool:

@@ -414,17 +414,16 @@ def left_out_confidences(
     return counts
 
 
-def left_out_logs(score: LeftOut, rows: ScoredRows, temperature: float) -> Tensor:
-    """The log of each row's published probabilities: shape (n, C), float32.
+def left_out_offsets(score: LeftOut, rows: ScoredRows, temperature: float) -> Tensor:
+    """`Model.offsets` of each row: shape (n, C), float32.
 
-    `score` must have one candidate. If no class is left without a row, all classes are
-    as probable.
+    `score` must have one candidate. If no class is left without a row, all its
+    offsets are 0.
     """
     logs = []
     for start in range(0, max(1, len(rows)), _CHUNK_ROWS):
         (scores,) = score(rows.part(slice(start, start + _CHUNK_ROWS)))
-        known = Model.probabilities(scores / temperature)
-        logs.append(known.nan_to_num(1 / scores.shape[1]).log())
+        logs.append(Model.offsets(scores / temperature).nan_to_num(0.0))
     return torch.cat(logs).float()
 
 

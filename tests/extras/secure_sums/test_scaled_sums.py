@@ -80,7 +80,7 @@ def test_a_row_that_is_far_longer_ends_it_and_nobody_knows_whose():
 @pytest.mark.parametrize("stage", ["means", "pooled"])
 def test_clients_with_other_exponents_spoil_the_sum_and_tell_nothing(stage):
     one = Sum(clients_of((31, 20, 23)), SCALED)
-    other = torch.tensor([3, 1, 0, -2])
+    other = (3, 1, 0, -2)
     one.tamper = changed(stage=stage, client=2, exponents=other)
     with pytest.raises(GGEURError, match="is impossible"):
         one.run()

@@ -59,7 +59,6 @@ def test_the_best_strength_of_each_kind_is_a_finalist():
     ("domains", "clients", "groups"),
     [
         ((0, 0, 1, 1), (1, 2, 3, 4), "domain"),
-        ((0, 0, 1, 1), (1, 1, 2, 2), "domain"),
         ((0, 0, 0, 0), (1, 2, 1, 2), "client"),
         ((0, 0, 0, 0), (1, 1, 1, 1), None),
     ],
@@ -72,9 +71,9 @@ def test_the_mixture_is_of_domains_or_else_of_clients(domains, clients, groups):
     form = Automatic().for_components(parts)
     found = {kind.components for kind in form.kinds() if kind.name == "mixture"}
     assert found == ({groups} if groups else set())
-    lacking = {one.choice.name for one in form.candidates() if one.lacks_withheld}
-    shared = len(set(clients)) > len(set(domains)) > 1
-    assert lacking == ({"mixture", "rda"} if groups and not shared else set())
+    lacking = {(one.choice.name, one.lacks_withheld) for one in form.candidates()}
+    by = {("mixture", groups), ("rda", groups)} if groups else set()
+    assert lacking == {("lda", ""), ("rda", ""), *by}
     if len(set(domains)) > 1:
         asked = models.CLOSED_FORMS["mixture"](components="client")
         kinds = Automatic(mixture=asked).for_components(parts).kinds()

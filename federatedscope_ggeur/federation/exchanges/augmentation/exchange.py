@@ -141,7 +141,8 @@ class AugmentationClient(ClientSide):
         client.space = self._own_space() if space is None else space.space
         head = None
         if components is not None or one_shot is not None:
-            head = self._with_offsets(geometry, components, one_shot)
+            draws = geometry is not None or prototypes is not None
+            head = self._with_offsets(draws, components, one_shot)
         make = SetMaker(geometry, prototypes, head)
         recipe = make(client)
         rows, labels = recipe.features, recipe.own_labels
@@ -165,6 +166,8 @@ class AugmentationClient(ClientSide):
         context = client.context(0, torch.zeros(0), {})
         if recipe.space is not None:
             rows = recipe.space.features(rows)
+        if head is not None:
+            rows = rows[:, : client.task.dim]  # without offsets
         init_upload = client.task.method.init_upload(rows, labels, context)
         # After the context, which would make the set: most clients are never drawn.
         client.train_on(make)
@@ -177,14 +180,17 @@ class AugmentationClient(ClientSide):
 
     def _with_offsets(
         self,
-        geometry: Geometry | None,
+        draws: bool,
         components: LeaveOneOut | None,
         one_shot: OneCandidate | None,
     ) -> tuple[LeaveOneOut, OneCandidate]:
         """Require what offsets need: both messages, an MLP, and rows that are own."""
-        is_mlp = isinstance(self.client.model, MLPHead)
-        if geometry or not is_mlp or components is None or one_shot is None:
-            raise self.refused("offsets need a one-shot head, an MLP and no draws")
+        client = self.client
+        fits = isinstance(client.model, MLPHead) and not draws
+        fits &= client.settings.demands.leaves_one_out
+        if not fits or components is None or one_shot is None:
+            problem = "offsets need a one-shot head, an MLP and no draws"
+            raise self.refused(problem, "one_candidate")
         return components, one_shot
 
     def _own_space(self) -> Space:
@@ -431,12 +437,14 @@ class AugmentationExchange(Exchange):
         course, sent = self.course, Counter[str]()
         before, held = course.spent(), self.server.space
         space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()
-        offsets = self.server.offsets or (b"", b"")
+        known = self.server.merged.rows
+        components, *heads = self.server.offsets or (b"", b"", b"")
         for window in windows(numbers, course.plan.round0_window):
             asked = {}
             for k in course.membership.here(window):
                 around = self.prototypes(k)
                 prototypes = around.to_bytes() if around else b""
+                offsets = components, heads[k not in known]
                 asked[k] = (self.geometry, prototypes, space, *offsets)
                 sent["geometry_bytes_down"] += len(self.geometry)
                 sent["prototypes_bytes_down"] += len(prototypes)

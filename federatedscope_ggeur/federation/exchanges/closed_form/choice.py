@@ -6,7 +6,7 @@ The messages of leave-one-out: components, hit counts, and log-losses.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 
@@ -303,12 +303,15 @@ class OneCandidate(wire.Payload, kind="one_candidate"):
     candidate : int
         Its place among the candidates.
     temperature : float
+    summed : bool
+        Whether the client's rows are in the components.
     """
 
     candidate: int = wire.integer()
     temperature: float = wire.number(
         problem=lambda value: "" if value > 0 else "must be positive"
     )
+    summed: bool = wire.flag(default=True, optional=True)
 
 
 class Confidences(wire.Payload, kind="confidences"):
@@ -406,9 +409,14 @@ NO_GAIN = (
     "nothing is trained: the one-shot head is right on nearly all left-out rows, so it "
     "is kept"
 )
+APART = (
+    "nothing is trained: clients or domains differ so much that a trained head, which "
+    "knows neither, would be far behind, so the one-shot head is kept"
+)
 NO_HEAD = (
     "no client sent statistics of any class, so there is no one-shot head; training on "
-    "all rows gives the head, and updates of clients with few rows can reveal these"
+    "all rows gives the head, and updates of clients with few rows can reveal their "
+    "rows"
 )
 OWN_HEADS = (
     "clients' own heads start from lda, since the chosen head has no single mean and "
@@ -444,12 +452,15 @@ def choose_by_hits(
     return Choice(chosen, details, chosen, tuple(places), most)
 
 
+_NOTHING: Mapping[str, float] = {}
+
+
 def choose_by_losses(
     candidates: Sequence[ClosedForm],
     choice: Choice,
     answers: Sequence[LogLosses],
     by: Sequence[Sequence[float]],
-    withheld: float = 0.0,
+    withheld: Mapping[str, float] = _NOTHING,
 ) -> tuple[Choice, Temperature]:
     """Choose the finalist with the least log-loss, and its temperature.
 
@@ -463,9 +474,9 @@ def choose_by_losses(
     answers : sequence of LogLosses
     by : sequence of sequence of float
         The temperatures that clients have tried, for each finalist.
-    withheld : float
-        The result of `cost_of_withheld`. It is added to the log-loss of finalists that
-        have no components for withheld rows.
+    withheld : mapping from "client" and "domain" to float
+        Results of `cost_of_withheld`. Each is added to the log-loss of finalists that
+        have no components for these rows; see `ClosedForm.lacks_withheld`.
     """
     rows = sum(answer.rows for answer in answers)
     if not rows:
@@ -481,7 +492,7 @@ def choose_by_losses(
             scored[place]["left_out_loss"] = loss
         details["candidates"] = scored
     costs = [
-        loss + withheld * candidates[place].lacks_withheld
+        loss + withheld.get(candidates[place].lacks_withheld, 0.0)
         for place, (_, loss) in zip(choice.finalists, fitted)
     ]
     best = costs.index(min(costs))
@@ -551,7 +562,10 @@ def lda_of(form: ClosedForm | None) -> LinearDiscriminant | None:
 
 
 def cost_of_withheld(
-    counts: Sequence[HitCounts], uploaded: Mapping[int, int], classes: int
+    counts: Sequence[HitCounts],
+    uploaded: Mapping[int, int],
+    classes: int,
+    among: Collection[int],
 ) -> float:
     """The log-loss that withheld rows add to each row, if all are sure mistakes.
 
@@ -561,10 +575,16 @@ def cost_of_withheld(
     uploaded : mapping from client number to int
         How many rows are in each client's statistics.
     classes : int
+    among : collection of int
+        The clients whose withheld rows count.
     """
     sent = sum(uploaded[count.client] for count in counts)
-    rows = sum(count.rows - count.validation for count in counts)
-    return (rows - sent) / max(sent, 1) * math.log(classes / SMOOTHING)
+    withheld = sum(
+        count.rows - count.validation - uploaded[count.client]
+        for count in counts
+        if count.client in among
+    )
+    return withheld / max(sent, 1) * math.log(classes / SMOOTHING)
 
 
 #: If at most this share of the rows is withheld, a mean of two heads is not worth the
@@ -575,6 +595,9 @@ _FEW_WITHHELD = 0.02
 _FEW_WRONG, _SMALL_SHARE = 3, 0.05
 #: If more than this share of the rows is withheld, left-out rows stand for too little.
 _MANY_WITHHELD = 0.2
+#: If a mixture of clients or domains makes at most this share of the mistakes of heads
+#: that know neither, a trained head, which knows neither, is far behind it.
+_FAR_BETTER = 0.5
 
 
 def end_or_train(
@@ -584,6 +607,7 @@ def end_or_train(
     unsent: int,
     averages: bool,
     hidden: int = 0,
+    candidates: Sequence[ClosedForm] = (),
 ) -> Choice:
     """Decide whether a run that keeps the better head skips training.
 
@@ -592,7 +616,8 @@ def end_or_train(
     Without validation rows, training would be useless. A run that `averages` the two
     heads also trains if every class was sent, but many rows are withheld, or if the
     trained head is an MLP. An MLP begins at random weights. It does not if the one-shot
-    head is right on nearly all left-out rows.
+    head is right on nearly all left-out rows, or if it is a mixture of clients or
+    domains that makes far fewer mistakes on these than heads that know neither.
 
     If each client has too few rows of the classes that nobody sent to tell, all
     withheld rows count as such rows.
@@ -608,6 +633,7 @@ def end_or_train(
     averages : bool
     hidden : int
         The hidden units of the trained head; 0 for a linear one.
+    candidates : sequence of ClosedForm
     """
     validation = sum(count.validation for count in counts)
     rows = sum(count.rows for count in counts) - validation
@@ -625,8 +651,11 @@ def end_or_train(
     if averaged and not validation and share <= _MANY_WITHHELD:
         wrong = _wrong_rows(choice)
         few = min(_FEW_WRONG, _SMALL_SHARE * choice.details.get("scored_rows", 0))
+        share_of_mistakes = _mistakes_of_mixtures(choice, candidates)
         if wrong <= few:
             known["wrong_rows"], averaged = wrong, False
+        elif share_of_mistakes <= _FAR_BETTER:
+            known["share_of_mistakes"], averaged = share_of_mistakes, False
     ends = not validation and not absent and not averaged
     if averaged:
         known["averaged"] = True
@@ -645,6 +674,21 @@ def _wrong_rows(choice: Choice) -> float:
         return math.inf
     least = min(scored[place]["accuracy"] for place in choice.finalists)
     return round((1 - least) * choice.details["scored_rows"])
+
+
+def _mistakes_of_mixtures(choice: Choice, candidates: Sequence[ClosedForm]) -> float:
+    """The mistakes of the best mixture among the finalists, divided by those of the
+    best other one; infinite without both."""
+    scored = choice.details.get("candidates", ())
+    mistakes: dict[bool, list[float]] = {True: [], False: []}
+    for place in choice.finalists if candidates else ():
+        one = candidates[place]
+        taken = one.choice if isinstance(one, Automatic) and one.choice else one
+        mistakes[taken.partition_free].append(1 - scored[place]["accuracy"])
+    mixtures, others = mistakes[False], mistakes[True]
+    if not mixtures or not others or not min(others):
+        return math.inf
+    return min(mixtures) / min(others)
 
 
 def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:

@@ -8,6 +8,7 @@ Solves the one-shot head on the server.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.errors import StatisticsError, setting
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
@@ -35,8 +36,8 @@ from federatedscope_ggeur.models.closed_forms import (
     in_units,
     left_out_confidences,
     left_out_hits,
-    left_out_logs,
     left_out_losses,
+    left_out_offsets,
     spread_of_scores,
     temperatures,
 )
@@ -59,6 +60,7 @@ from ..statistics.keys import needed_content
 from ..statistics.upload import StatisticsUpload
 from . import keys
 from .choice import (
+    APART,
     ENDS,
     NO_GAIN,
     NO_HEAD,
@@ -175,8 +177,7 @@ class ClosedFormClient(ClientSide):
             choose them several times could tell rows apart.
         """
         self._note(message)
-        scores = message.scores(self.form_for(message))
-        parts = self.parts(message)
+        scores, parts = self._scores(message), self.parts(message)
         hits = [left_out_hits(scores, rows) for rows in parts]
         validation = len(self._validation()[1])
         counts, known = self.client.counts, message.components.labels.unique()
@@ -212,11 +213,10 @@ class ClosedFormClient(ClientSide):
             nothing = torch.zeros(query.shape, dtype=torch.int64)
             none = None if self.client.weights is None else 0.0
             return LogLosses(self.client.number, 0, nothing, none)
-        form = self.form_for(self._asked)
         least, parts = self.client.settings.min_samples, self.parts(self._asked)
         rows, losses, weight = 0, [], None
         for candidate, by in zip(query.candidates, query.temperatures):
-            scores = self._asked.scores(form, candidate)
+            scores = self._scores(self._asked, candidate)
             rows, sums, weight = sum_losses(scores, parts, by, least)
             losses.append(sums[0])
         return LogLosses(self.client.number, rows, torch.stack(losses), weight)
@@ -233,7 +233,7 @@ class ClosedFormClient(ClientSide):
         counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
         least = self.client.settings.min_samples
         if self._asked is not None:
-            scores = self._asked.scores(self.form_for(self._asked), query.candidate)
+            scores = self._scores(self._asked, query.candidate)
             for part in self.parts(self._asked):
                 if part.inside.all() or len(part) >= least:
                     counts += left_out_confidences(scores, part, query.temperature)
@@ -242,30 +242,31 @@ class ClosedFormClient(ClientSide):
         return Confidences(self.client.number, counts)
 
     def offsets(self, message: LeaveOneOut, head: OneCandidate) -> Tensor:
-        """The log-probabilities of the training rows, each left out: float32 [n, C].
+        """The offsets of the training rows, each left out: float32 [n, C].
 
         Rows of withheld classes are in no statistics; all others score them.
 
         Raises
         ------
         MessageError
-            The components differ from those of an earlier request, or there is no such
-            candidate.
+            The components differ from those of an earlier request, or do not allow the
+            head, or there is no such candidate.
         """
         client = self.client
         if client.merged is not None:
             self._asked = client.merged
         self._note(message)
-        self._check(head, "offsets", head.candidate)
+        if head.candidate >= len(self.form_for(message).candidates()):
+            raise self.refused(f"there is no candidate {head.candidate}", "candidate")
         rows = ScoredRows(
             client.features,
             client.labels,
             *self._place(message),
-            client.told[client.labels],
+            client.told[client.labels] & head.summed,
             client.weights,
         )
-        scores = message.scores(self.form_for(message), head.candidate)
-        return left_out_logs(scores, rows, head.temperature)
+        scores = self._scores(message, head.candidate)
+        return left_out_offsets(scores, rows, head.temperature)
 
     @property
     def form(self) -> ClosedForm:
@@ -281,6 +282,13 @@ class ClosedFormClient(ClientSide):
             return form, form.for_components(message.components)
 
         return message.once(("form", id(form)), suited)[1]
+
+    def _scores(self, message: LeaveOneOut, candidate: int | None = None) -> LeftOut:
+        """The scores of left-out rows; see `LeaveOneOut.scores`."""
+        try:
+            return message.scores(self.form_for(message), candidate)
+        except StatisticsError as error:
+            raise self.refused(str(error), "components") from error
 
     def _check(
         self, query: LossQuery | OneCandidate, what: str, candidate: int
@@ -299,7 +307,8 @@ class ClosedFormClient(ClientSide):
         if self._asked is not None and not self._asked.equals(message):
             raise self.refused(
                 "hits on left-out rows were asked for before, with other "
-                "components; a client answers only once"
+                "components; a client answers only once",
+                "components",
             )
         self._asked = self.client.merged = message
 
@@ -524,7 +533,8 @@ class ClosedFormExchange(Exchange):
         self._details: dict[str, Any] = {}
         self._sent = b""
         self.lda: LinearDiscriminant | None = None
-        self.asked_losses, self._withheld = 0, 0.0
+        self.asked_losses = 0
+        self._withheld: Mapping[str, float] = {}
         self._record: RoundRecord | None = None
 
     @classmethod
@@ -591,14 +601,20 @@ class ClosedFormExchange(Exchange):
         server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
         if choice.candidate is not None and self._learns_with_offsets(choice):
-            head = OneCandidate(choice.candidate, temperature.value)
-            server.offsets = self._sent, head.to_bytes()
+            server.offsets = (
+                self._sent,
+                *(
+                    OneCandidate(choice.candidate, temperature.value, summed).to_bytes()
+                    for summed in (True, False)
+                ),
+            )
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
             server.trains = False
-            is_right = "wrong_rows" in choice.details
-            logger.info("%s", NO_GAIN if is_right else ENDS)
+            whys = {"wrong_rows": NO_GAIN, "share_of_mistakes": APART}
+            said = (why for name, why in whys.items() if name in choice.details)
+            logger.info("%s", next(said, ENDS))
         self._details = {**choice.recorded(solved.report), **temperature.details}
         tried = self._demands.leaves_one_out
         notes = [units_note(form, held, tried, release.units)]
@@ -613,7 +629,8 @@ class ClosedFormExchange(Exchange):
     def _lacks_statistics(self) -> bool:
         """Whether nobody sent statistics, and nothing else is known of the classes."""
         needed = self._demands.statistics and self._form.known is None
-        return needed and not self.server.merged.statistics.classes
+        trains = self._demands.chosen.get("train_withheld", True)
+        return needed and trains and not self.server.merged.statistics.classes
 
     def _learns_with_offsets(self, choice: Choice) -> bool:
         """Whether an MLP is to be trained as the other half of a mean.
@@ -665,7 +682,7 @@ class ClosedFormExchange(Exchange):
             self.server.solved_params = tensors["params"]
             self.server.trains = bool(tensors["trains"])
             self.server.averages = bool(tensors.get("averages", False))
-            parts = (tensors.get(f"offsets.{place}") for place in range(2))
+            parts = (tensors.get(f"offsets.{place}") for place in range(3))
             self.server.offsets = tuple(
                 wire.of_bytes(p) for p in parts if p is not None
             )
@@ -689,7 +706,13 @@ class ClosedFormExchange(Exchange):
         self._sent = self._left_out_of(components)
         counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
         uploaded, classes = self.server.merged.rows, components.num_classes
-        self._withheld = cost_of_withheld(counts, uploaded, classes)
+        domains = self.server.client_domains
+        sizes = Counter(domains.values())
+        alone = [k for k, domain in domains.items() if sizes[domain] == 1]
+        self._withheld = {
+            "client": cost_of_withheld(counts, uploaded, classes, domains),
+            "domain": cost_of_withheld(counts, uploaded, classes, alone),
+        }
         takes_clients = False
         if form.by_losses:
             by_client = confounded_share(components.with_clients_as_domains())
@@ -699,7 +722,10 @@ class ClosedFormExchange(Exchange):
             unsent = classes - len(components.labels.unique())
             averages = self._demands.of(keys.ClosedFormKeys).keep == "average"
             hidden = self.server.task.model.hidden_beside(self.server.task.dim)
-            choice = end_or_train(choice, counts, uploaded, unsent, averages, hidden)
+            forms = form.candidates()
+            choice = end_or_train(
+                choice, counts, uploaded, unsent, averages, hidden, forms
+            )
         return choice
 
     def _decide(
@@ -846,6 +872,8 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     if not rounds:
         if "wrong_rows" in details:
             return Kept("closed_form", "right", None, None)
+        if "share_of_mistakes" in details:
+            return Kept("closed_form", "apart", None, None)
         return Kept("closed_form", details.get("chosen_by", "default"), None, None)
     scored = (r.metrics for r in reversed(rounds) if r.metrics and _BY in r.metrics)
     before, after = (solved.metrics or {}).get(_BY), next(scored, {}).get(_BY)

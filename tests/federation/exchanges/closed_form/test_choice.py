@@ -5,6 +5,7 @@ Tests of exchanges/closed_form/solver.py, too.
 
 import math
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -220,7 +221,7 @@ class TestLosses:
         counted[places] = torch.tensor(hits)
         return choose_by_hits(self.form, [HitCounts(1, 100, counted, 0, 100)], 0.0)
 
-    def by_losses(self, choice, *least, withheld=0.0):
+    def by_losses(self, choice, *least, withheld=MappingProxyType({})):
         """The kind that is taken, if each finalist is best at 1 with this loss."""
         rows = torch.tensor(least)[:, None] + torch.tensor([0.5, 0.0, 0.5])
         answer = LogLosses(1, 100, (6400 * rows).long())
@@ -257,11 +258,14 @@ class TestLosses:
     def test_withheld_rows_count_as_sure_mistakes_of_it(self):
         choice = self.choice(90, 80, 99, 80)
         for withheld, kind in ((0.05, "mixture"), (0.15, "lda")):
-            taken = self.by_losses(choice, 0.4, 0.5, 0.3, withheld=withheld)
+            costs = {"client": withheld, "domain": 9.0}
+            taken = self.by_losses(choice, 0.4, 0.5, 0.3, withheld=costs)
             assert taken.form.choice.name == kind
-        counts = [HitCounts(1, 110, torch.zeros(48, dtype=torch.int64), 10, 90)]
-        cost = cost_of_withheld(counts, {1: 90}, classes=4)
-        assert cost == pytest.approx(10 / 90 * math.log(4 / 0.001))
+        hits = torch.zeros(48, dtype=torch.int64)
+        counts = [HitCounts(1, 110, hits, 10, 90), HitCounts(2, 50, hits, 0, 10)]
+        for among, rows in (([1], 10), ([1, 2], 50), ([], 0)):
+            cost = cost_of_withheld(counts, {1: 90, 2: 10}, 4, among)
+            assert cost == pytest.approx(rows / 100 * math.log(4 / 0.001))
 
     def test_without_losses_hits_decide(self):
         choice = self.choice(90, 80, 99, 80)
@@ -337,5 +341,22 @@ def test_a_head_that_is_right_on_nearly_all_left_out_rows_is_kept(
     scored = {"scored_rows": sent, "candidates": candidates}
     before = Choice(form, scored, form, (0, 1))
     choice = end_or_train(before, counts, {1: sent}, 0, True, hidden)
+    assert choice.details.get("averaged", False) == averaged
+    assert choice.ends == (not averaged)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "averaged"), [((80, 90), False), ((80, 89), True), ((90, 80), True)]
+)
+def test_where_a_mixture_makes_at_most_half_of_the_mistakes_nothing_is_trained(
+    kinds, averaged
+):
+    """Hits of 100 rows of lda, and of the mixture."""
+    forms = CLOSED_FORMS["lda"](), CLOSED_FORMS["mixture"]()
+    candidates = [{"accuracy": hits / 100} for hits in kinds]
+    scored = {"scored_rows": 100, "candidates": candidates}
+    before = Choice(forms[1], scored, forms[1], (0, 1))
+    counts = [HitCounts(1, 100, torch.zeros(2), 0, 100)]
+    choice = end_or_train(before, counts, {1: 100}, 0, True, 256, forms)
     assert choice.details.get("averaged", False) == averaged
     assert choice.ends == (not averaged)

@@ -119,33 +119,35 @@ def test_the_head_that_is_left_may_be_the_mean_of_both(by, trained, transform, c
     assert (results.round0.offsets_bytes_down > 0) == (by == "columns")
 
 
-def persons(seed):
-    """Rows of 12 persons, whose classes lie elsewhere for each; a third for the
-    test."""
-    draw = np.random.default_rng(seed).normal
+def persons(apart):
+    """Rows of 12 persons, whose classes lie elsewhere for each, so far `apart`; a third
+    for the test."""
+    draw = np.random.default_rng(0).normal
     size = (12, 6, 12, 8)  # persons, classes, rows, columns
     own = draw(size=(12, 1, 1, 8)) + 0.5 * draw(size=(12, 6, 1, 8))
-    rows = 2 * draw(size=(1, 6, 1, 8)) + 2.5 * own + draw(size=size)
+    rows = 2 * draw(size=(1, 6, 1, 8)) + apart * own + draw(size=size)
     who, labels, number = (part.ravel() for part in np.indices(size[:3]))
     rows = rows.reshape(-1, 8)
     return FederatedData.from_arrays(rows, labels, who, test=number % 3 == 0)
 
 
-@pytest.mark.parametrize(("method", "offset"), [("fedavg", 1), ("fedprox", 0)])
-def test_a_mean_with_an_mlp_loses_nothing_where_clients_differ(method, offset):
-    """The MLP, which knows no clients, is far behind the mixture by client. FedProx
-    changes training, so its MLP learns alone."""
+@pytest.mark.parametrize(
+    ("apart", "method", "by"),
+    [(1.2, "fedavg", "columns"), (1.2, "fedprox", "columns"), (2.5, "fedavg", "apart")],
+)
+def test_a_mean_with_an_mlp_loses_nothing_where_clients_differ(apart, method, by):
+    """The MLP, which knows no clients, is behind the mixture by client. FedProx changes
+    training, so its MLP learns alone."""
     one, mean = {"ggeur.closed_form": "auto"}, [*START, "ggeur.keep", "average"]
     mean = {**one, **dict(zip(mean[::2], mean[1::2])), "ggeur.base_method": method}
     common = {"federate.total_round_num": 20, "train.optimizer.momentum": 0.9}
     one_shot, both, trained = (
-        run({**common, **settings, "ggeur.steps": []}, persons(0))
+        run({**common, **settings, "ggeur.steps": []}, persons(apart))
         for settings in (one, mean, {"ggeur.mlp_hidden_dim": 256})
     )
-    assert both.final.kept.by == "columns"
-    assert both.model.offset == offset
-    assert both.final.avg > one_shot.final.avg - 0.01
-    assert trained.final.avg < one_shot.final.avg - 0.1
+    assert both.final.kept.by == by
+    assert both.model.offset == (by == "columns" and method == "fedavg")
+    assert both.final.avg >= one_shot.final.avg > trained.final.avg + 0.01
 
 
 @pytest.mark.slow

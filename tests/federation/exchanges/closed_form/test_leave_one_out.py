@@ -316,8 +316,9 @@ def test_a_client_counts_confidences_of_one_head_alone():
         side.confidences(OneCandidate(0, 0.6))
 
 
-def test_offsets_are_the_published_log_probabilities_of_rows_left_out():
-    """Rows of withheld classes are scored by all others: they are in no statistics."""
+def test_offsets_are_half_the_published_log_probabilities_of_rows_left_out():
+    """Rows of withheld classes are scored by all others: they are in no statistics.
+    The same holds for all rows of a client whose statistics are in no sum."""
     client, message, _ = asked(6)
     is_sent = (client.counts >= 6)[client.labels]
     assert 0 < is_sent.sum() < len(is_sent)
@@ -332,13 +333,21 @@ def test_offsets_are_the_published_log_probabilities_of_rows_left_out():
         inside=torch.zeros(int((~is_sent).sum()), dtype=torch.bool),
     )
     for rows, kept in ((left_out, is_sent), (outside, ~is_sent)):
-        wanted = Model.probabilities(score(rows)[0] / 0.5).log().float()
+        wanted = Model.probabilities(score(rows)[0] / 0.5).log().float() / 2
         torch.testing.assert_close(found[kept], wanted)
+    none = ClosedFormClient(client, {}).offsets(message, OneCandidate(0, 0.5, False))
+    everyone = replace(left_out, inside=torch.zeros_like(left_out.inside))
+    wanted = Model.offsets(score(everyone)[0] / 0.5).float()
+    torch.testing.assert_close(none[is_sent], wanted)
     doubled = replace(message.components, means=2 * message.components.means)
     with pytest.raises(MessageError, match="with other components"):
         sides[0].offsets(LeaveOneOut(doubled), head)
     with pytest.raises(MessageError, match="there is no candidate 1"):
         sides[1].offsets(message, OneCandidate(1, 0.5))
+    nothing = LeaveOneOut(replace(message.components, scatter=None))
+    client.merged, client.settings = None, chosen_federation("lda").settings
+    with pytest.raises(MessageError, match="components"):
+        ClosedFormClient(client, {}).offsets(nothing, head)
     for parts in ((message, head), (message, None), (None, head)):
         with pytest.raises(MessageError, match="offsets need a one-shot head, an MLP"):
             AugmentationClient(client, {}).prepare(None, None, None, *parts)
