@@ -341,12 +341,11 @@ class Participant:
 
     def _scaled(self, request: MaskedRequest) -> ClientRows:
         """The rows, scaled if the settings say so."""
-        own, given = self._settings, len(request.exponents)
-        if given != (own.dim if own.rescales else 0):
-            raise _refusal("exponents", f"{given} of them for {own.dim} dimensions")
-        return (
-            self._rows.scaled(torch.tensor(request.exponents)) if given else self._rows
-        )
+        own, exponents = self._settings, torch.tensor(request.exponents)
+        if len(exponents) != (own.dim if own.rescales else 0):
+            problem = f"{len(exponents)} of them for {own.dim} dimensions"
+            raise _refusal("exponents", problem)
+        return self._rows.scaled(exponents) if own.rescales else self._rows
 
     def _named_before(self) -> Named:
         held = self._journal.past[-1].named
