@@ -162,8 +162,8 @@ class Server:
             params = mix.mixed(self.model, params)
         params = recast(self.model, params, self.scored_model)
         if self.averages and self.solved_params is not None:
-            parts = self.solved_params, params
-            return averaged(self.scored_model, *parts, bool(self.offsets))
+            with_offsets = bool(self.offsets)
+            return averaged(self.scored_model, self.solved_params, params, with_offsets)
         if self.trained_temperature == 1.0:
             return params
         head = self.scored_model.at(params)

@@ -91,7 +91,8 @@ class SetMaker:
         rows, labels = client.features, client.labels
         space: Space | None = client.space
         if self.head is not None:
-            offsets = ClosedFormClient(client, {}).offsets(*self.head)
+            components, one_shot = self.head
+            offsets = ClosedFormClient(client, {}).offsets(components, one_shot)
             rows = torch.cat([client.space.features(rows), offsets], dim=1)
             space = None  # they are in it already
         if not own.train_withheld:

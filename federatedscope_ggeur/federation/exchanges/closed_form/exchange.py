@@ -258,10 +258,12 @@ class ClosedFormClient(ClientSide):
         self._note(message)
         if head.candidate >= len(self.form_for(message).candidates()):
             raise self.refused(f"there is no candidate {head.candidate}", "candidate")
+        number, domain = self._place(message)
         rows = ScoredRows(
             client.features,
             client.labels,
-            *self._place(message),
+            number,
+            domain,
             client.told[client.labels] & head.summed,
             client.weights,
         )
@@ -601,13 +603,9 @@ class ClosedFormExchange(Exchange):
         server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
         if choice.candidate is not None and self._learns_with_offsets(choice):
-            server.offsets = (
-                self._sent,
-                *(
-                    OneCandidate(choice.candidate, temperature.value, summed).to_bytes()
-                    for summed in (True, False)
-                ),
-            )
+            inside = OneCandidate(choice.candidate, temperature.value)
+            outside = replace(inside, summed=False)
+            server.offsets = self._sent, inside.to_bytes(), outside.to_bytes()
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
