@@ -28,8 +28,6 @@ class Release:
         sums"; "" if the server saw them.
     solve : callable (ClosedForm) -> Solved, or None
         Makes the head from statistics with noise, which stand in place of all others.
-    units : str
-        What rows in different units need beside standardizing, for people; or "".
     """
 
     statistics: Statistics
@@ -37,7 +35,6 @@ class Release:
     for_head: Callable[[ClosedForm], Statistics]
     hidden_by: str = ""
     solve: Callable[[ClosedForm], Solved] | None = None
-    units: str = ""
 
     @classmethod
     def whole(cls, statistics: Statistics) -> Release:

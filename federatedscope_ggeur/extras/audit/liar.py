@@ -56,7 +56,7 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
     pairs = max(left * 9 // 10, 0) // (2 * settings.dim)
     known = int(largest.argmax())
     rows[known] = 2 * pairs * settings.dim
-    return Claim(liar, rows, known, 2 * pairs * settings.bound**2)
+    return Claim(liar, rows, known, 2 * pairs * settings.radius**2)
 
 
 def spoken_of(claim: Claim, labels: Tensor) -> Tensor:

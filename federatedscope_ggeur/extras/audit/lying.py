@@ -6,7 +6,7 @@ there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,23 +29,11 @@ class _Claimed:
     """The vectors of a lying client, from its own rows and invented rows.
 
     It replaces `ClientRows`. The liar always denies that it owns nearly all rows of a
-    class, or of all classes. Its invented rows are equally long along every axis, also
-    where dimensions are scaled.
-
-    Attributes
-    ----------
-    rows : ClientRows
-    claim : Claim
-    exponents : Tensor of shape (D,), int64
-        Those of the scale of `rows`; 0 without one.
-    units : list of float
-        By what the claimed scatter is multiplied on the unscaled rows.
+    class, or of all classes.
     """
 
     rows: ClientRows
     claim: Claim
-    exponents: Tensor
-    units: list[float]
 
     @property
     def features(self) -> Tensor:
@@ -62,26 +50,16 @@ class _Claimed:
     def counts(self) -> np.ndarray:
         return self.rows.counts() + self.claim.rows.numpy().view(np.uint64)
 
-    def scaled(self, exponents: Tensor) -> _Claimed:
-        self.units.append(4.0 ** int(exponents.min()))
-        return replace(self, rows=self.rows.scaled(exponents), exponents=exponents)
-
-    def sizes(self, named: Named) -> np.ndarray:
-        told = self.rows.sizes(named)
-        told[-1] = 0
-        return told
-
     def means(self, named: Named) -> np.ndarray:
         told = self.rows.means(named)
-        told[len(named.classes) * self.rows.settings.dim :] = 0
+        told[-(len(named.classes) + 1) :] = 0
         return told
 
     def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
         o, claim = origin.double(), self.claim
         rows = int(claim.rows[list(named.classes)].sum())
-        along = 4.0 ** (self.exponents.min() - self.exponents).double()
-        about = claim.scatter * torch.diag(along) + rows * torch.outer(o, o)
-        more = encode(svec(about.numpy()), self.rows.settings.bits)
+        about = claim.scatter * torch.eye(len(o)).double() + rows * torch.outer(o, o)
+        more = encode(svec(about.numpy()), self.rows.settings.fraction_bits)
         return self.rows.pooled(named, origin) + more
 
 
@@ -90,14 +68,6 @@ def lying(
 ) -> Participant:
     """Make a client that follows the protocol but lies about its rows."""
     liar = Participant(number, features, labels, settings)
-    own, unscaled = ClientRows(features, labels, settings), torch.zeros(settings.dim)
-    rows = _Claimed(own, claim, unscaled.long(), [1.0])
+    rows = _Claimed(ClientRows(features, labels, settings), claim)
     liar._rows = rows  # type: ignore[assignment]
     return liar
-
-
-def in_units(claim: Claim, liar: Participant) -> Claim:
-    """The claim, after the run, with its scatter in the units of the rows."""
-    rows = liar._rows
-    assert isinstance(rows, _Claimed)
-    return replace(claim, scatter=claim.scatter * rows.units[-1])

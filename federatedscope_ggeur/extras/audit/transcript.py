@@ -71,7 +71,7 @@ def _lied(run: Run) -> Lied | None:
     from federatedscope_ggeur.extras.secure_sums.exchange import SumsClient
     from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 
-    from .lying import in_units, lying
+    from .lying import lying
 
     sums = run.settings.role.of(SumSettings)
     claim = a_claim(truth_of(run), sums)
@@ -89,8 +89,7 @@ def _lied(run: Run) -> Lied | None:
     liar = lying(client.number, client.features, client.labels, own, claim)
     again.engine.side(claim.liar, SumsClient).participant = liar
     try:
-        lied = _recorded(again, 0)
-        return Lied(in_units(claim, liar), lied)
+        return Lied(claim, _recorded(again, 0))
     except GGEURError as error:
         return Lied(claim, None, str(error))
 

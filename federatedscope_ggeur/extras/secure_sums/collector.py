@@ -21,7 +21,7 @@ from .messages import (
     SumKey,
     SumKeysRequest,
 )
-from .settings import COUNTS, MEANS, POOLED, SIZES, SummandSide, SumSettings
+from .settings import COUNTS, MEANS, POOLED, SummandSide, SumSettings
 from .vectors import (
     SESSION_BYTES,
     MeanTotals,
@@ -29,11 +29,9 @@ from .vectors import (
     broken,
     class_means,
     count_totals,
-    exponents_of,
     mean_totals,
     pooled_statistics,
     shared_origin,
-    unscaled,
 )
 
 
@@ -156,8 +154,6 @@ class Collector:
         self._added: list[int] = []
         self._counts: np.ndarray | None = None
         self._named = Named((), ())
-        self._owned = False
-        self._exponents: torch.Tensor | None = None
         self._means: MeanTotals | None = None
         self._held: Statistics | None = None
         self._summed: Statistics | None = None
@@ -190,15 +186,13 @@ class Collector:
     def request(self, stage: str) -> MaskedRequest:
         """The request of `stage`, the same for every client."""
         more: dict[str, Any] = {}
-        if stage in (SIZES, MEANS):
+        if stage == MEANS:
             more["classes"] = torch.tensor(self._named.classes, dtype=torch.int64)
             more["counts"] = torch.tensor(self._named.counts, dtype=torch.int64)
             more["vectors"] = torch.stack([self._vectors[k] for k in self.roster])
         if stage == POOLED:
             assert self._means is not None, "the stage of means comes first"
             more["origin"] = shared_origin(self._means, self._named, self.settings)
-        if stage in (MEANS, POOLED) and self._exponents is not None:
-            more["exponents"] = tuple(self._exponents.tolist())
         if self.totals is not None:
             more["origin"] = self.totals.origin
         keys = [self._keys[k] for k in self.roster]
@@ -255,9 +249,6 @@ class Collector:
                     f"rows over all clients; lower {setting('min_samples')} on all "
                     "sides"
                 )
-        elif stage == SIZES:
-            self._owned = bool(total[-1])
-            self._exponents = exponents_of(total, self._named, self.settings.dim)
         elif stage == MEANS:
             self._vectors = {}
             self._means = mean_totals(total, self._named, self.settings, clients)
@@ -273,7 +264,7 @@ class Collector:
     @property
     def nearly_all(self) -> bool:
         """Whether one client owns all but a few of the summed rows."""
-        return self._owned or (self._means is not None and self._means.nearly_all)
+        return self._means is not None and self._means.nearly_all
 
     def summed(self) -> Summed:
         """The totals, after the last stage."""
@@ -281,8 +272,6 @@ class Collector:
         assert self._counts is not None, "the stage of counts is not over"
         held = self._held if self._summed is None else self._summed
         assert held is not None, "the last stage is not over"
-        if self._exponents is not None:
-            held = unscaled(held, self._exponents)
         return Summed(
             held,
             self._means.kept_back,

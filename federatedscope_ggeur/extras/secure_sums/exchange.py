@@ -32,14 +32,10 @@ from . import keys
 from .collector import Collector, Summed
 from .messages import MaskedRequest, MaskedVector, SumKey, SumKeysRequest
 from .participant import Participant
-from .settings import ALL_STAGES, SIZES, STAGES, SumSettings, summand_of
+from .settings import ALL_STAGES, STAGES, SumSettings, summand_of
 
 #: The error's last sentences if an answer to a secure sum is missing.
 _UNHARMED = "The server has learnt nothing about any client. Begin the run again"
-
-
-#: Added to the advice on dimensions in different units.
-_UNITS = f", and {setting('secure_sums_radius')} to 0 without data.transform"
 
 
 class SumsClient(ClientSide):
@@ -178,8 +174,6 @@ class SumsExchange(Exchange):
             return ()
         part = summand_of(demands)
         stages = STAGES if part is None else part.STAGES
-        if part is None and demands.chosen.get("secure_sums_radius") == 0:
-            stages = (*STAGES, SIZES)
         return (SUM_KEYS, *(SUM_KINDS[stage] for stage in stages))
 
     @classmethod
@@ -244,7 +238,6 @@ class SumsExchange(Exchange):
             open=summed.released(),
             for_head=lambda form: summed.for_head(form, shape),
             hidden_by="secure sums",
-            units="" if self.settings.rescales else _UNITS,
         )
         self.server.merged.take(release, dict.fromkeys(roster, 0))
 

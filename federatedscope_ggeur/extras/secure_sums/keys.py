@@ -20,7 +20,8 @@ from federatedscope_ggeur.settings import Objection, Objections, Problem
 
 from .limits import SERVER
 from .manifest import SumKeys
-from .settings import SIZES, STAGES, SumSettings, largest_fraction_bits, summand_of
+from .settings import STAGES, SumSettings, summand_of
+from .vectors import largest_fraction_bits
 
 BY_SERVER = "keys through the server"
 _COVERED = ["the statistics of round 0"]
@@ -32,7 +33,6 @@ _TRAINING = (
 _MADE_UP = "a server that makes up keys can read what each client adds"
 _LIAR = "a client that lies about its rows can learn those of others"
 _TOTALS = "rows of each class over all clients are seen by everyone"
-_SIZES = "the size of each dimension's numbers over all clients is seen by everyone"
 
 
 def is_chosen(chosen: Mapping[str, Any]) -> bool:
@@ -77,13 +77,12 @@ def privacy(before: Privacy, run: Demands) -> Privacy:
     first, last = before.warnings[:at], before.warnings[at:]
     rounds = _TRAINING if run.trains else ()
     made_up = [_MADE_UP] if by_server else []
-    totals = [_TOTALS, _SIZES] if run.of(SumKeys).radius == 0 else [_TOTALS]
     return replace(
         before,
         guarantee="sums",
         covers=list(_COVERED),
         against=list(_CURIOUS),
-        warnings=[*first, *rounds, *last, *made_up, _LIAR, *totals],
+        warnings=[*first, *rounds, *last, *made_up, _LIAR, _TOTALS],
         keys=keys,
     )
 
@@ -100,8 +99,6 @@ def sum_settings(facts: RunFacts) -> SumSettings:
     solves = run.form is not None and run.form.NEEDS != "means"
     needs_scatter = bool(run.steps) or run.space != "raw" or solves
     stages = STAGES if needs_scatter else STAGES[:2]
-    if run.of(SumKeys).radius == 0:
-        stages = (stages[0], SIZES, *stages[1:])
     part = summand_of(run)
     settings = run.of(
         SumSettings,
@@ -177,9 +174,7 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
             f"there is nothing to sum, since neither {nobody} needs statistics",
         )
     own = run.of(SumKeys)
-    most = own.fraction_bits
-    if own.radius > 0:
-        most = largest_fraction_bits(own.radius, own.max_rows)
+    most = largest_fraction_bits(own.radius, own.max_rows)
     if own.fraction_bits > most:
         advice = f"set it to {most}" if most >= 8 else "lower one of the others"
         yield (

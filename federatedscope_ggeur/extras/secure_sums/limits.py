@@ -6,5 +6,3 @@ MOST_BITS = 52
 MOST_CLIENTS = 10_000
 #: Clients trust the server to send them each other's keys.
 SERVER = "server"
-#: The largest binary exponent of a number that is summed: about that of float32.
-LARGEST_POWER = 128

@@ -1,7 +1,7 @@
 """What the core knows of secure sums."""
 
 from federatedscope_ggeur.extras import Manifest
-from federatedscope_ggeur.settings import Section, key, not_negative, one_of, whole
+from federatedscope_ggeur.settings import Section, key, one_of, positive, whole
 
 from .limits import MOST_BITS, MOST_CLIENTS, SERVER
 
@@ -28,9 +28,8 @@ class SumKeys(Section):
         1.01,
         "Secure sums: the largest length of an embedding. A client with a longer one "
         "refuses to take part. The default suits embeddings of length 1, also in "
-        "float16. 0: embeddings of any units. A first sum, of the exponents of all "
-        "numbers, gives each dimension a scale.",
-        not_negative,
+        "float16.",
+        positive,
         name="secure_sums_radius",
     )
     max_rows: int = key(

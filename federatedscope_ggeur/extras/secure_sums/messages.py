@@ -11,8 +11,8 @@ from torch import Tensor
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
-from .limits import LARGEST_POWER, MOST_CLIENTS
-from .settings import ALL_STAGES, MEANS, SIZES
+from .limits import MOST_CLIENTS
+from .settings import ALL_STAGES
 
 U8, I64, F32 = torch.uint8, torch.int64, torch.float32
 _SESSION, _KEY, _SIGNATURE, _COMMITMENT = 16, 32, 64, 32
@@ -43,12 +43,6 @@ def _counts_problem(counts: Tensor) -> str:
     return ""
 
 
-def _exponents_problem(exponents: Tensor) -> str:
-    if ((exponents < -LARGEST_POWER) | (exponents > 3 * LARGEST_POWER)).any():
-        return f"must lie in {-LARGEST_POWER}..{3 * LARGEST_POWER}"
-    return ""
-
-
 def _stage_problem(stage: str) -> str:
     return "" if stage in ALL_STAGES else f"unknown stage {stage!r:.80}"
 
@@ -66,23 +60,21 @@ def _signatures(rows: Tensor) -> tuple[bytes, ...]:
     return tuple(wire.of_bytes(one) if one.any() else b"" for one in rows)
 
 
-#: The stages whose request names the classes.
-_NAMING = (SIZES, MEANS)
-
-
 def _take_classes(
     message: wire.Message, name: str, schema: MessageSchema, earlier: Mapping[str, Any]
 ) -> Tensor:
     stage, labels = earlier["stage"], message.labels(name, schema.num_classes, True)
-    if len(labels) and stage not in _NAMING:
-        raise message.refuse(name, f"stage '{stage}' has no classes")
+    if len(labels) and stage != "means":
+        raise message.refuse(
+            name, f"only stage 'means' has classes, not stage '{stage}'"
+        )
     return labels
 
 
 def _shape_of_vectors(
     schema: MessageSchema, earlier: Mapping[str, Any]
 ) -> tuple[int, int]:
-    if earlier["stage"] in _NAMING:
+    if earlier["stage"] == "means":
         return len(earlier["roster"]), schema.num_classes
     return 0, 0
 
@@ -143,15 +135,12 @@ class MaskedRequest(wire.Payload, kind="masked_request"):
     keys, commitments, signatures : tuple of bytes
         One for each client, in the order of `roster`; a signature may be empty.
     classes, counts : Tensor of shape (m,), int64
-        In stages "sizes" and "means": the classes to sum, and their numbers of rows
-        over all clients.
+        In stage "means": the classes to sum, and their numbers of rows over all
+        clients.
     vectors : Tensor of shape (K, C), int64
-        In the same stages: the vectors that clients have sent in stage "counts".
+        In stage "means": the vectors that clients have sent in stage "counts".
     origin : Tensor of shape (D,), float32
         In stages "pooled" and "spread": the point that is subtracted from rows.
-    exponents : tuple of int
-        In stages "means" and "pooled", if dimensions are scaled: for each, that of the
-        power of two by which it is divided.
     """
 
     session: bytes = wire.octets(_SESSION)
@@ -174,9 +163,6 @@ class MaskedRequest(wire.Payload, kind="masked_request"):
         I64, _shape_of_vectors, default=torch.zeros(0, 0, dtype=I64)
     )
     origin: Tensor = wire.tensor(F32, _shape_of_origin, default=torch.zeros(0))
-    exponents: tuple[int, ...] = wire.integers(
-        problem=_exponents_problem, default=(), optional=True
-    )
 
 
 class MaskedVector(wire.Payload, kind="masked_vector"):

@@ -24,7 +24,7 @@ from .messages import (
     SumKey,
     SumKeysRequest,
 )
-from .settings import COUNTS, MEANS, SIZES, SLACK, Adder, SumSettings
+from .settings import COUNTS, MEANS, Adder, SumSettings
 from .trust import (
     Signer,
     check_signatures,
@@ -33,7 +33,7 @@ from .trust import (
     tells_of_few,
     verifying_keys,
 )
-from .vectors import ClientRows, Named, fingerprint, mask
+from .vectors import SLACK, ClientRows, Named, fingerprint, mask
 
 logger = get_logger(__name__)
 
@@ -151,7 +151,7 @@ class Participant:
                 f"{setting('secure_sums_max_rows')} {self._settings.max_rows} allows "
                 "all clients together; raise it on all sides"
             )
-        if not self._settings.rescales and not self._rows.fits:
+        if not self._rows.fits:
             # The norm goes only to the client's own log; the server gets the error.
             logger.error(
                 "client %d: its longest row has the norm %.4g",
@@ -328,24 +328,14 @@ class Participant:
         if request.stage == COUNTS:
             self._check_past(now.roster, _commitments(request))
             return self._rows.counts()
-        if request.stage in (SIZES, MEANS):
+        if request.stage == MEANS:
             self._named = self._check_named(request, now)
-            if request.stage == SIZES:
-                return self._rows.sizes(self._named)
-            return self._scaled(request).means(self._named)
+            return self._rows.means(self._named)
         named = self._named or self._named_before()
         norm = float(request.origin.double().norm())
-        if not norm <= self._settings.bound * (1 + SLACK):
+        if not norm <= self._settings.radius * (1 + SLACK):
             raise _refusal("origin", "the origin is too long to be a mean of rows")
-        return self._scaled(request).pooled(named, request.origin)
-
-    def _scaled(self, request: MaskedRequest) -> ClientRows:
-        """The rows, scaled if the settings say so."""
-        own, exponents = self._settings, torch.tensor(request.exponents)
-        if len(exponents) != (own.dim if own.rescales else 0):
-            problem = f"{len(exponents)} of them for {own.dim} dimensions"
-            raise _refusal("exponents", problem)
-        return self._rows.scaled(exponents) if own.rescales else self._rows
+        return self._rows.pooled(named, request.origin)
 
     def _named_before(self) -> Named:
         held = self._journal.past[-1].named
@@ -560,10 +550,7 @@ def _bound(chain: bytes, request: MaskedRequest) -> bytes:
     fields += [*request.keys, *request.commitments, *request.signatures, "classes"]
     fields += [*request.classes.tolist(), *request.counts.tolist(), "vectors"]
     fields += [request.vectors.contiguous().numpy().tobytes(), "origin"]
-    fields += [request.origin.contiguous().numpy().tobytes()]
-    if request.exponents:
-        fields += ["exponents", *request.exponents]
-    return digest(*fields)
+    return digest(*fields, request.origin.contiguous().numpy().tobytes())
 
 
 def _commitments(request: MaskedRequest) -> dict[int, bytes]:

@@ -5,7 +5,6 @@ What clients may add under the masks in place of their exact statistics.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -16,7 +15,6 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import RunFacts
 from federatedscope_ggeur.reporting import Privacy
 
-from .limits import MOST_BITS
 from .manifest import SumKeys
 
 #: The stages that a summand may have.
@@ -117,37 +115,8 @@ def summand_of(run: Demands) -> type[Summand] | None:
 
 #: The stages, in order; each is one sum.
 COUNTS, MEANS, POOLED = STAGES = ("counts", "means", "pooled")
-#: The second stage, if the radius is 0.
-SIZES = "sizes"
 #: The stages of all sums.
-ALL_STAGES = (*STAGES, SIZES, *OTHER_STAGES)
-#: If the radius is 0: no scaled row is longer than this times the root of D.
-_ROOM = 32.0
-
-
-#: A norm may exceed the radius by this share, since float32 rounds.
-SLACK = 1e-6
-
-
-def largest_fraction_bits(radius: float, max_rows: int) -> int:
-    """The most fraction bits f with which sums do not overflow; negative if none fits.
-
-    f is the largest number with ``4 M max(R, R^2) 2^f < 2^63``. Then sums over M rows x
-    of norm at most R do not overflow. Sums of ``(x - o)(x - o)^T`` about any o of norm
-    at most R do not overflow either, since ``|x - o|^2 <= 4 R^2``. There is also room
-    for the factor sqrt(2) in `svec`.
-
-    Parameters
-    ----------
-    radius : float
-        R, above 0.
-    max_rows : int
-        M.
-    """
-    # By logarithms, because the square of a radius may be too large for float64.
-    norm = math.log2(radius) + math.log2(1 + SLACK)
-    size = 2 + math.log2(max_rows) + max(norm, 2 * norm)
-    return min(MOST_BITS, math.ceil(63 - size) - 1)
+ALL_STAGES = (*STAGES, *OTHER_STAGES)
 
 
 class SumSettings(SumKeys):
@@ -160,8 +129,8 @@ class SumSettings(SumKeys):
     min_samples : int
         The min-count threshold over all clients. A class with fewer rows is not summed.
     stages : tuple of str
-        All of `STAGES`, or only counts and means if no scatter is needed. `SIZES`
-        comes second if dimensions are scaled. With a summand, its stages.
+        All of `STAGES`, or only counts and means if no scatter is needed. With a
+        summand, its stages.
     agreed : bytes
         A digest of the other settings that all sides share. Every mask depends on it.
     sends_shape : bool
@@ -181,34 +150,14 @@ class SumSettings(SumKeys):
     class_names: tuple[str, ...] = ()
     summand: Summand | None = None
 
-    @property
-    def rescales(self) -> bool:
-        """Whether dimensions are scaled, by a first sum."""
-        return self.radius == 0
-
-    @property
-    def bound(self) -> float:
-        """The largest length of a row, scaled."""
-        return _ROOM * self.dim**0.5 if self.rescales else self.radius
-
-    @property
-    def bits(self) -> int:
-        """The binary places of sums. Scaled rows have as many as fit."""
-        if not self.rescales:
-            return self.fraction_bits
-        most = largest_fraction_bits(self.bound, self.max_rows)
-        return min(self.fraction_bits, most)
-
     def length(self, stage: str, named: int = 0) -> int:
         """How many numbers a client's vector has in `stage`, given `named` classes."""
         if self.summand is not None:
             return self.summand.length(stage)
         if stage == COUNTS:
             return self.num_classes
-        if stage == SIZES:
-            return 3 * self.dim + 1
         if stage == MEANS:
-            return named * (self.dim + 1) + 1 + self.rescales
+            return named * (self.dim + 1) + 1
         return self.dim * (self.dim + 1) // 2
 
     @property

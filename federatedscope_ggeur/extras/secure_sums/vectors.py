@@ -15,8 +15,9 @@ CCS 2017. This module has the paper's pairwise masks, but no recovery of lost cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,8 +27,32 @@ from federatedscope_ggeur.crypto import KEY_BYTES, digest, words
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.geometry import Statistics
 
-from .limits import LARGEST_POWER
-from .settings import SLACK, SumSettings
+from .limits import MOST_BITS
+from .settings import SumSettings
+
+#: A norm may exceed the radius by this share, since float32 rounds.
+SLACK = 1e-6
+
+
+def largest_fraction_bits(radius: float, max_rows: int) -> int:
+    """The most fraction bits f with which sums do not overflow; negative if none fits.
+
+    f is the largest number with ``4 M max(R, R^2) 2^f < 2^63``. Then sums over M rows x
+    of norm at most R do not overflow. Sums of ``(x - o)(x - o)^T`` about any o of norm
+    at most R do not overflow either, since ``|x - o|^2 <= 4 R^2``. There is also room
+    for the factor sqrt(2) in `svec`.
+
+    Parameters
+    ----------
+    radius : float
+        R, above 0.
+    max_rows : int
+        M.
+    """
+    # By logarithms, because the square of a radius may be too large for float64.
+    norm = math.log2(radius) + math.log2(1 + SLACK)
+    size = 2 + math.log2(max_rows) + max(norm, 2 * norm)
+    return min(MOST_BITS, math.ceil(63 - size) - 1)
 
 
 def encode(values: np.ndarray, bits: int) -> np.ndarray:
@@ -123,7 +148,7 @@ class ClientRows:
     @property
     def fits(self) -> bool:
         """Whether no row is longer than the radius or has a NaN."""
-        bound = self.settings.bound * (1 + SLACK)
+        bound = self.settings.radius * (1 + SLACK)
         parts = self.features.split(_CHUNK)
         return all(bool((p.to(F64).norm(dim=1) <= bound).all()) for p in parts)
 
@@ -131,25 +156,6 @@ class ClientRows:
         """The vector of stage "counts": rows of each class, uint64 [C], not scaled."""
         held = torch.bincount(self.labels, minlength=self.settings.num_classes)
         return held.numpy().astype(np.int64).view(np.uint64)
-
-    def scaled(self, exponents: Tensor) -> ClientRows:
-        """The rows with dimension d divided by ``2^e_d``; `exponents` e are [D]."""
-        return replace(self, features=self.features * _powers(-exponents).float())
-
-    def sizes(self, named: Named) -> np.ndarray:
-        """The vector of stage "sizes": uint64 [3 D + 1], from rows of classes `named`.
-
-        For each dimension first come the rows that are not 0 there, then the sum of
-        their binary exponents, then that of the squares of these. The flag at the end
-        is the last one of `means`.
-        """
-        rows = self._of(named)
-        held = (rows != 0).long()
-        powers = torch.frexp(rows.to(F64)).exponent.long() * held
-        powers = powers.clamp(-LARGEST_POWER, LARGEST_POWER)
-        sums = torch.stack([one.sum(dim=0) for one in (held, powers, powers**2)])
-        flagged = np.append(sums.flatten().numpy(), int(self._nearly_all(named)))
-        return flagged.view(np.uint64)
 
     def means(self, named: Named) -> np.ndarray:
         """The vector of stage "means": uint64 [m (D + 1) + 1] for m classes `named`.
@@ -159,9 +165,7 @@ class ClientRows:
         the threshold. The last flag says the same for all rows together. Its threshold
         is at least 2 (C + 1) and, if clients get a shape, also the smaller of D and
         `FEW_BEHIND_A_SHAPE`. If any client raises a flag, the server sends no mean of
-        that class; with the last flag, it sends no head. Scaled rows have one flag
-        more: whether a row is too long. The client's sums are 0 then. To refuse would
-        tell a server that lies about exponents which client it is.
+        that class; with the last flag, it sends no head.
         """
         settings, classes = self.settings, list(named.classes)
         sums = torch.zeros(settings.num_classes, settings.dim, dtype=F64)
@@ -170,12 +174,12 @@ class ClientRows:
         held = self.counts().view(np.int64)[classes]
         others = np.array(named.counts, dtype=np.int64) - held
         near = (others > 0) & (others < settings.min_samples)
-        flags = np.append(near, self._nearly_all(named)).astype(np.uint64)
-        if settings.rescales:
-            flags = np.append(flags, np.uint64(not self.fits))
-            if not self.fits:
-                sums = torch.zeros_like(sums)
-        encoded = encode(sums[classes].flatten().numpy(), settings.bits)
+        rest = int(others.sum())
+        few = max(2 * (settings.num_classes + 1), settings.min_samples)
+        if settings.sends_shape:
+            few = max(few, min(FEW_BEHIND_A_SHAPE, settings.dim))
+        flags = np.append(near, 0 < rest <= few).astype(np.uint64)
+        encoded = encode(sums[classes].flatten().numpy(), settings.fraction_bits)
         return np.concatenate([encoded, flags])
 
     def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
@@ -184,27 +188,15 @@ class ClientRows:
         The scatter is the sum of ``(x - o)(x - o)^T`` over the rows x of the classes
         `named`, with o = `origin` [D].
         """
-        dim, bits = self.settings.dim, self.settings.bits
+        dim, bits = self.settings.dim, self.settings.fraction_bits
+        inside = torch.zeros(self.settings.num_classes, dtype=torch.bool)
+        inside[list(named.classes)] = True
+        rows = self.features[inside[self.labels]]
         total = torch.zeros(dim, dim, dtype=F64)
-        for part in self._of(named).split(_CHUNK):
+        for part in rows.split(_CHUNK):
             centred = part.to(F64) - origin.to(F64)
             total += centred.T @ centred
         return encode(svec(total.numpy()), bits)
-
-    def _of(self, named: Named) -> Tensor:
-        """The rows of the classes `named`."""
-        inside = torch.zeros(self.settings.num_classes, dtype=torch.bool)
-        inside[list(named.classes)] = True
-        return self.features[inside[self.labels]]
-
-    def _nearly_all(self, named: Named) -> bool:
-        """Whether the other clients have rows of these classes, but too few."""
-        held = self.counts().view(np.int64)[list(named.classes)]
-        rest, settings = named.rows - int(held.sum()), self.settings
-        few = max(2 * (settings.num_classes + 1), settings.min_samples)
-        if settings.sends_shape:
-            few = max(few, min(FEW_BEHIND_A_SHAPE, settings.dim))
-        return 0 < rest <= few
 
 
 @dataclass(frozen=True)
@@ -253,62 +245,22 @@ def count_totals(
     return counts
 
 
-def exponents_of(total: np.ndarray, named: Named, dim: int) -> Tensor:
-    """Check the total of stage "sizes" and make the exponents of scales: int64 [D].
-
-    A dimension's exponent is the mean exponent of its numbers, and two standard
-    deviations of these; 0 if all its numbers are 0. So few numbers exceed the scale.
-    """
-    held, sums, squares = torch.from_numpy(total[:-1].view(np.int64)).view(3, dim)
-    possible = (held >= 0) & (held <= named.rows) & (squares >= 0)
-    possible &= (sums.abs() <= LARGEST_POWER * held) & (squares <= 2**14 * held)
-    if not bool(possible.all()):
-        raise broken("sizes", "impossible sums of exponents")
-    rows = held.clamp(min=1).double()
-    mean = sums / rows
-    spread = (squares / rows - mean.square()).clamp(min=0).sqrt()
-    return (mean + 2 * spread).ceil().long()
-
-
-def unscaled(held: Statistics, exponents: Tensor) -> Statistics:
-    """Statistics of rows that were divided by ``2^e`` as those of the rows: exact."""
-    scale = _powers(exponents)
-    return held.mapped(torch.zeros_like(scale), lambda rows: rows * scale)
-
-
-def _powers(exponents: Tensor) -> Tensor:
-    """The powers ``2^e``: float64 [D], exact."""
-    return torch.ldexp(torch.ones(len(exponents), dtype=F64), exponents)
-
-
 def mean_totals(
     total: np.ndarray, named: Named, settings: SumSettings, clients: int
 ) -> MeanTotals:
-    """Check the total of stage "means" and decode its parts.
-
-    Raises
-    ------
-    GGEURError
-        A row is longer than its scale allows, or the total is impossible.
-    """
+    """Check the total of stage "means" and decode its parts."""
     m, dim = len(named.classes), settings.dim
-    sums = torch.from_numpy(decode(total[: m * dim], settings.bits))
+    sums = torch.from_numpy(decode(total[: m * dim], settings.fraction_bits))
     sums = sums.reshape(m, dim)
     flags = total[m * dim :].view(np.int64)
     if (flags < 0).any() or (flags > clients).any():
         raise broken("means", "more flags are raised than there are clients")
-    if settings.rescales and flags[-1]:
-        raise GGEURError(
-            f"round 0, secure sums: {flags[-1]} clients have a row that is far longer "
-            f"than most; set {setting('secure_sums_radius')} on all sides, and scale "
-            "the embeddings"
-        )
-    rounding = clients * 2.0**-settings.bits * dim
-    limits = torch.tensor(named.counts, dtype=F64) * settings.bound * (1 + SLACK)
+    rounding = clients * 2.0**-settings.fraction_bits * dim
+    limits = torch.tensor(named.counts, dtype=F64) * settings.radius * (1 + SLACK)
     if not (sums.norm(dim=1) <= limits + rounding).all():
         raise broken("means", "a sum of rows is longer than rows allow")
-    near = zip(named.classes, flags[:m].tolist())
-    return MeanTotals(sums, tuple(c for c, yes in near if yes), bool(flags[m]))
+    near = zip(named.classes, flags[:-1].tolist())
+    return MeanTotals(sums, tuple(c for c, yes in near if yes), bool(flags[-1]))
 
 
 def shared_origin(means: MeanTotals, named: Named, settings: SumSettings) -> Tensor:
@@ -325,8 +277,8 @@ def shared_origin(means: MeanTotals, named: Named, settings: SumSettings) -> Ten
         origin = means.sums[open_].sum(dim=0) / rows
     # Rounding to float32 may have made the origin longer than the radius.
     longest = float(origin.norm())
-    if longest > settings.bound:
-        origin = origin * (settings.bound / longest) * (1 - SLACK)
+    if longest > settings.radius:
+        origin = origin * (settings.radius / longest) * (1 - SLACK)
     return origin.float()
 
 
@@ -351,10 +303,10 @@ def pooled_statistics(
 
     It is ``W = Q - sum_c N_c (mu_c - o)(mu_c - o)^T``, with the means mu_c of `held`.
     """
-    dim, bits = settings.dim, settings.bits
+    dim, bits = settings.dim, settings.fraction_bits
     about = torch.from_numpy(unsvec(decode(total, bits), dim))
     rows = int(held.counts.sum())
-    largest = 4.0 * rows * settings.bound**2 * (1 + SLACK) ** 2
+    largest = 4.0 * rows * settings.radius**2 * (1 + SLACK) ** 2
     noise = clients * dim * 2.0**-bits
     diagonal = about.diag()
     if not (diagonal >= -noise).all() or not float(diagonal.sum()) <= largest + noise:

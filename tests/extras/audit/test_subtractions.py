@@ -198,7 +198,6 @@ HEADS = {
     "ggeur": OTHERS,
     "lda": ["ggeur.closed_form", "lda"],
     "lda, shrinkage": ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3],
-    "scaled": ["ggeur.closed_form", "lda", "ggeur.privacy.secure_sums_radius", 0],
     "ridge": ["ggeur.closed_form", "ridge", "ggeur.ridge.strength", 0.43],
     "ncm": ["ggeur.closed_form", "ncm"],
 }

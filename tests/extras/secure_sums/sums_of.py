@@ -9,11 +9,7 @@ import torch
 from federatedscope_ggeur.extras.secure_sums import messages
 from federatedscope_ggeur.extras.secure_sums.collector import Collector
 from federatedscope_ggeur.extras.secure_sums.participant import Participant
-from federatedscope_ggeur.extras.secure_sums.settings import (
-    SIZES,
-    STAGES,
-    SumSettings,
-)
+from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 CLASSES, DIM = 5, 4
@@ -27,7 +23,6 @@ SETTINGS = SumSettings(
     max_rows=2**16,
     class_names=NAMES[:CLASSES],
 )
-SCALED = replace(SETTINGS, radius=0.0, stages=(STAGES[0], SIZES, *STAGES[1:]))
 SESSION = bytes(range(16))
 
 

@@ -17,7 +17,6 @@ from scipy import stats
 from sums_of import (
     CLASSES,
     DIM,
-    SCALED,
     SESSION,
     SETTINGS,
     Sum,
@@ -31,11 +30,7 @@ from federatedscope_ggeur.crypto import digest, public_key, shared_secret
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums import participant, vectors
 from federatedscope_ggeur.extras.secure_sums.collector import Collector
-from federatedscope_ggeur.extras.secure_sums.settings import (
-    STAGES,
-    SumSettings,
-    largest_fraction_bits,
-)
+from federatedscope_ggeur.extras.secure_sums.settings import STAGES, SumSettings
 from federatedscope_ggeur.federation.kept_file import RowDigests
 from federatedscope_ggeur.models import build_closed_form
 
@@ -74,10 +69,7 @@ def test_the_order_of_clients_changes_no_bit():
     assert torch.equal(one.scatter(), other.scatter())
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, SCALED], ids=["radius", "scaled"])
-def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(
-    settings, monkeypatch
-):
+def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(monkeypatch):
     """Federations, each with other rows in the place of those of classes that are
     below the threshold over all clients."""
     # All but the salted digests by which clients tell whether they are the same rows.
@@ -96,7 +88,7 @@ def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(
             changed += int(withheld.sum())
             other = rows(seed + 5000, len(y))[0]
             others[k] = torch.where(withheld[:, None], other, x), y
-        first, second = Sum(clients, settings), Sum(others, settings)
+        first, second = Sum(clients), Sum(others)
         outcomes = []
         for one in (first, second):
             try:
@@ -207,7 +199,7 @@ def test_what_goes_down_has_no_class_that_is_kept_back_but_the_same_covariance()
     ("radius", "rows", "bits"), [(1.0, 2**20, 40), (40.0, 2**14, 36), (1e9, 2**20, -19)]
 )
 def test_the_largest_precision_fits_and_one_bit_more_does_not(radius, rows, bits):
-    assert largest_fraction_bits(radius, rows) == bits
+    assert vectors.largest_fraction_bits(radius, rows) == bits
     size = Fraction(4 * rows) * max(Fraction(radius), Fraction(radius) ** 2)
     assert size * Fraction(2) ** bits < 2**63 <= size * Fraction(2) ** (bits + 1) * 1.01
 

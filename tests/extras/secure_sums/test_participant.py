@@ -16,16 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from sums_of import (
-    SCALED,
-    SESSION,
-    SETTINGS,
-    Sum,
-    changed,
-    clients_of,
-    fixed_secret,
-    rows,
-)
+from sums_of import SESSION, SETTINGS, Sum, changed, clients_of, fixed_secret, rows
 
 from federatedscope_ggeur.crypto import public_key
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
@@ -221,12 +212,11 @@ def restarted(one, number):
     one.participants[number] = Participant(number, x, y, one.settings, make)
 
 
-@pytest.mark.parametrize("stage", SCALED.stages)
+@pytest.mark.parametrize("stage", SETTINGS.stages)
 def test_after_a_restart_the_sum_is_the_same(settings, stage):
-    settings = replace(SCALED, store=settings.store)
-    plain = Sum(clients_of(), SCALED).run().statistics
+    plain = Sum(clients_of()).run().statistics
     one = Sum(clients_of(), settings).keys()
-    for now in settings.stages:
+    for now in SETTINGS.stages:
         if now == stage:
             for number in one.clients:
                 restarted(one, number)

@@ -6,6 +6,7 @@ import torch
 from outcomes import overheard
 from private_words import SUMS
 
+from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.extras.secure_sums.exchange import SumsClient
@@ -43,7 +44,7 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
     names = {kind.name for kind in answered_kinds(going.settings.demands)}
     others = {"statistics", "totals", "hit_counts", "log_losses", "calibrate"}
     others |= {"validation_losses", "personal_losses", "personal_head", "confidences"}
-    others |= {"sum_moments", "sum_spread", "sum_sizes"}
+    others |= {"sum_moments", "sum_spread"}
     assert not names & others
     own = [EXCHANGES[room] for room in (*ORDER, "secure_sums")]
     assert names | others == {kind.name for part in own for kind in part.KINDS}
@@ -163,3 +164,17 @@ def test_the_same_seed_gives_the_same_numbers_although_masks_are_fresh(
     assert numbers(first) == numbers(second)
     for (kind, _, _, one), (_, _, _, other) in zip(found, again):
         assert (one != other) == kind.startswith("sum_")
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_where_units_differ_scaling_is_advised_and_not_to_standardize(standardize):
+    """Sums are rounded, and the small dimensions may be rounding alone."""
+    rows = torch.randn(80, 6, generator=torch.Generator().manual_seed(0))
+    rows[:, 0] *= 1e6
+    data = FederatedData.from_arrays(rows, torch.arange(80) % 2, torch.arange(80) % 4)
+    lda = {"ggeur.closed_form": "lda", "ggeur.lda.standardize": standardize}
+    lda |= {"ggeur.privacy.secure_sums": "statistics", "data.transform": ["l2"]}
+    notes = " ".join(run(lda, data).notes)
+    assert "in 1 of 6 dimensions" in notes
+    assert "scale them beforehand" in notes
+    assert "standardize" not in notes

@@ -396,9 +396,9 @@ CONFOUNDED = (
 )
 IN_FEW = (
     "99% of the variance lies in {few} of {dims} dimensions, so {name} hardly uses the "
-    "others; if dimensions have different units, scale them beforehand, or set {key} "
-    "to {value}"
+    "others; if dimensions have different units, scale them beforehand"
 )
+OR_SET = ", or set {key} to {value}"
 #: The shares of the variance and of the dimensions for this note.
 _NEARLY_ALL, _FEW = 0.99, 0.2
 ENDS = (
@@ -509,31 +509,34 @@ def choose_by_losses(
 
 
 def units_note(
-    form: ClosedForm, statistics: Statistics, tried: bool, also: str = ""
+    form: ClosedForm, statistics: Statistics, tried: bool, rounded: bool = False
 ) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
-    There is none for standardized rows, unless these `also` need something. If rows
-    that are left out have `tried` strengths, forms that can standardize rows need none:
-    `auto` tries it, and the others have a note of their own.
+    There is none for standardized rows. If rows that are left out have `tried`
+    strengths, forms that can standardize rows need none: `auto` tries it, and the
+    others have a note of their own. In `rounded` statistics, as secure sums are, the
+    other dimensions may be rounding alone: to standardize them does harm.
     """
     if isinstance(form, Automatic):
         if tried:
             return ""
         form = form.choice or form.lda
     can = any(key.name == "standardize" for key in form.SETTINGS)
-    if (form.standardize and not also) or (tried and can):
+    if (form.standardize and not rounded) or (tried and can):
         return ""
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
     parts, dims = summed.cumsum(dim=0), len(summed)
     few = int((parts < _NEARLY_ALL * parts[-1]).sum()) + 1
     if few > _FEW * dims or not parts[-1]:
         return ""
+    note = IN_FEW.format(few=few, dims=dims, name=form.name)
+    if rounded:
+        return note
     key, value = setting("closed_form"), "auto"
     if can:
         key, value = setting(f"{form.name}.standardize"), "True"
-    value += also
-    return IN_FEW.format(few=few, dims=dims, name=form.name, key=key, value=value)
+    return note + OR_SET.format(key=key, value=value)
 
 
 def best_finalist(
