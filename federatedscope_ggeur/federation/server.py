@@ -55,9 +55,9 @@ class Server:
     averages : bool
         Whether the trained head is scored and left as a mean with the one-shot head.
     offsets : tuple of bytes
-        The messages from which clients work out the offsets of their rows (see
-        `MLPHead`): components, and the head for clients that are in these, and for
-        others. () if the trained head learns without.
+        The messages from which clients work out the offsets of their rows; see
+        `MLPHead`. The first has the components. The second names the head for clients
+        that are in these, the third for others. () if there are no offsets.
     temperature : float
         The number by which the logits of the one-shot head have been divided.
     trained_temperature : float

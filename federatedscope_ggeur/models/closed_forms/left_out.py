@@ -15,7 +15,7 @@ out of the statistics.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -48,17 +48,20 @@ def left_out_hits(score: LeftOut, rows: ScoredRows) -> Tensor:
     If rows have weights, it is the sum of their weights, float64. A row counts as wrong
     if no class is left without it.
     """
-    hits: Tensor | None = None
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        part = rows.part(slice(start, start + _CHUNK_ROWS))
+    hits: Tensor | int = 0
+    for part in _parts(rows):
         right = [is_right(scores, part.labels) for scores in score(part)]
         counted = part.summed(torch.stack(right))
         tick(len(part))
-        hits = counted if hits is None else hits + counted
-    if hits is None:
-        kind = torch.int64 if rows.weights is None else torch.float64
-        hits = torch.zeros(len(score(rows)), dtype=kind)
+        hits = hits + counted
+    assert isinstance(hits, Tensor), "there is at least one part"
     return hits
+
+
+def _parts(rows: ScoredRows) -> Iterator[ScoredRows]:
+    """The rows, some at a time; without rows one part of none."""
+    for start in range(0, max(1, len(rows)), _CHUNK_ROWS):
+        yield rows.part(slice(start, start + _CHUNK_ROWS))
 
 
 class Left(NamedTuple):
@@ -345,8 +348,7 @@ def left_out_losses(
     candidates = len(score(rows.part(slice(0))))
     total = torch.zeros(candidates, len(by), dtype=torch.float64)
     known, weight = 0, 0.0
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        part = rows.part(slice(start, start + _CHUNK_ROWS))
+    for part in _parts(rows):
         for place, scores in enumerate(score(part)):
             losses, scored = log_losses(scores, part.labels, by)
             total[place] += part.summed(losses, scored)
@@ -406,8 +408,8 @@ def left_out_confidences(
     """
     counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
     edges = confidence_edges()
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        (scores,) = score(rows.part(slice(start, start + _CHUNK_ROWS)))
+    for part in _parts(rows):
+        (scores,) = score(part)
         largest = Model.probabilities(scores / temperature).amax(dim=1).nan_to_num(0.0)
         place = torch.bucketize(largest.double(), edges[:-1])
         counts += torch.bincount(place, minlength=CONFIDENCE_BINS)
@@ -421,8 +423,8 @@ def left_out_offsets(score: LeftOut, rows: ScoredRows, temperature: float) -> Te
     offsets are 0.
     """
     logs = []
-    for start in range(0, max(1, len(rows)), _CHUNK_ROWS):
-        (scores,) = score(rows.part(slice(start, start + _CHUNK_ROWS)))
+    for part in _parts(rows):
+        (scores,) = score(part)
         logs.append(Model.offsets(scores / temperature).nan_to_num(0.0))
     return torch.cat(logs).float()
 

@@ -144,8 +144,7 @@ class AugmentationClient(ClientSide):
         if components is not None or one_shot is not None:
             draws = geometry is not None or prototypes is not None
             head = self._with_offsets(draws, components, one_shot)
-        make = SetMaker(geometry, prototypes, head)
-        recipe = make(client)
+        recipe = SetMaker(geometry, prototypes)(client)
         rows, labels = recipe.features, recipe.own_labels
         weight = {
             "augmented": recipe.whole,
@@ -165,13 +164,11 @@ class AugmentationClient(ClientSide):
             )
             weight = 0
         context = client.context(0, torch.zeros(0), {})
-        if recipe.space is not None:
-            rows = recipe.space.features(rows)
-        if head is not None:
-            rows = rows[:, : client.task.dim]  # without offsets
-        init_upload = client.task.method.init_upload(rows, labels, context)
+        init_upload = client.task.method.init_upload(
+            client.space.features(rows), labels, context
+        )
         # After the context, which would make the set: most clients are never drawn.
-        client.train_on(make)
+        client.train_on(SetMaker(geometry, prototypes, head))
         client.aggregation_weight = float(weight)
         return PrepareReply(client.number, client.aggregation_weight, init_upload)
 
@@ -192,6 +189,7 @@ class AugmentationClient(ClientSide):
         if not fits or components is None or one_shot is None:
             problem = "offsets need a one-shot head, an MLP and no draws"
             raise self.refused(problem, "one_candidate")
+        ClosedFormClient(client, {}).check_offsets(components, one_shot)
         return components, one_shot
 
     def _own_space(self) -> Space:

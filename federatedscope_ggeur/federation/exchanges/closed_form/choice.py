@@ -75,7 +75,7 @@ class LeaveOneOut(wire.Payload, kind="leave_one_out"):
         return self._derived[key]
 
     def equals(self, other: LeaveOneOut) -> bool:
-        return self.to_bytes() == other.to_bytes()
+        return self is other or self.to_bytes() == other.to_bytes()
 
     def write(self) -> wire.Content:
         held = self.components
@@ -513,10 +513,10 @@ def units_note(
 ) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
-    There is none for standardized rows. If rows that are left out have `tried`
-    strengths, forms that can standardize rows need none: `auto` tries it, and the
-    others have a note of their own. In `rounded` statistics, as secure sums are, the
-    other dimensions may be rounding alone: to standardize them does harm.
+    There is none for standardized rows. Where left-out rows have `tried` strengths,
+    forms that can standardize rows need none. `auto` tries it, and the others have a
+    note of their own. In `rounded` statistics, such as secure sums, the other
+    dimensions may be rounding alone. To standardize them does harm.
     """
     if isinstance(form, Automatic):
         if tried:
@@ -618,9 +618,9 @@ def end_or_train(
     rows of such classes, a trained head is kept only if validation rows prefer it.
     Without validation rows, training would be useless. A run that `averages` the two
     heads also trains if every class was sent, but many rows are withheld, or if the
-    trained head is an MLP. An MLP begins at random weights. It does not if the one-shot
-    head is right on nearly all left-out rows, or if it is a mixture of clients or
-    domains that makes far fewer mistakes on these than heads that know neither.
+    trained head is an MLP. An MLP begins at random weights. There are two exceptions.
+    The one-shot head may be right on nearly all left-out rows. Or it is a mixture of
+    clients or domains, and heads that know neither make far more mistakes on these.
 
     If each client has too few rows of the classes that nobody sent to tell, all
     withheld rows count as such rows.

@@ -244,7 +244,19 @@ class ClosedFormClient(ClientSide):
     def offsets(self, message: LeaveOneOut, head: OneCandidate) -> Tensor:
         """The offsets of the training rows, each left out: float32 [n, C].
 
-        Rows of withheld classes are in no statistics; all others score them.
+        Rows of withheld classes are in no statistics; all others score them. Raises
+        what `check_offsets` raises.
+        """
+        client, scores = self.client, self.check_offsets(message, head)
+        number, domain = self._place(message)
+        inside = client.told[client.labels] & head.summed
+        rows = ScoredRows(
+            client.features, client.labels, number, domain, inside, client.weights
+        )
+        return left_out_offsets(scores, rows, head.temperature)
+
+    def check_offsets(self, message: LeaveOneOut, head: OneCandidate) -> LeftOut:
+        """Require messages from which `offsets` can be computed. Returns the scores.
 
         Raises
         ------
@@ -258,17 +270,8 @@ class ClosedFormClient(ClientSide):
         self._note(message)
         if head.candidate >= len(self.form_for(message).candidates()):
             raise self.refused(f"there is no candidate {head.candidate}", "candidate")
-        number, domain = self._place(message)
-        rows = ScoredRows(
-            client.features,
-            client.labels,
-            number,
-            domain,
-            client.told[client.labels] & head.summed,
-            client.weights,
-        )
-        scores = self._scores(message, head.candidate)
-        return left_out_offsets(scores, rows, head.temperature)
+        self._place(message)
+        return self._scores(message, head.candidate)
 
     @property
     def form(self) -> ClosedForm:
@@ -610,9 +613,12 @@ class ClosedFormExchange(Exchange):
             server.start_from(to_vector(begun.model))
         if choice.ends:
             server.trains = False
-            whys = {"wrong_rows": NO_GAIN, "share_of_mistakes": APART}
-            said = (why for name, why in whys.items() if name in choice.details)
-            logger.info("%s", next(said, ENDS))
+            why = ENDS
+            if "wrong_rows" in choice.details:
+                why = NO_GAIN
+            elif "share_of_mistakes" in choice.details:
+                why = APART
+            logger.info("%s", why)
         self._details = {**choice.recorded(solved.report), **temperature.details}
         tried = self._demands.leaves_one_out
         notes = [units_note(form, held, tried, bool(release.hidden_by))]
