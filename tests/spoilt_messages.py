@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation.course.coordinator import Ending
 from federatedscope_ggeur.federation.exchanges import personal
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
+    HeldOut,
     InitBroadcast,
     PrepareReply,
     Prototypes,
@@ -75,6 +76,7 @@ VALID = {
         Prototypes(torch.tensor([2, 0]), torch.ones(2, DIM)),
         PrepareReply(3, 5.0, {"a": torch.ones(2)}),
         InitBroadcast({"a": torch.ones(2)}),
+        HeldOut(0.1),
         Join(HANDSHAKE, Declared(5, 0, 2, 4.0), 3, "art"),
         Ending("trained", None),
         Broadcast(1, torch.ones(PARAMS), {"c": torch.ones(2)}),

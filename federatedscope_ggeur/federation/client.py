@@ -13,6 +13,7 @@ from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.geometry import AugmentedSet
 from federatedscope_ggeur.methods import LocalContext
 from federatedscope_ggeur.models import OTHER_MODELS, Model, trainable_part
+from federatedscope_ggeur.rng import numpy_generator
 
 from .memory import MemoryBudget
 from .settings import RoleSettings, Task, TrainingSettings
@@ -42,6 +43,17 @@ def chosen_rows(
     if bool(chosen.all()):
         return features, labels
     return features[chosen], labels[chosen]
+
+
+#: The largest share of its rows that a client holds out.
+MOST_HELD_OUT = 0.15
+
+
+def held_out_count(rows: int, share: float, least: int) -> int:
+    """How many of a client's rows are held out: a share of them, or none if that is
+    fewer than `least`."""
+    held = round(share * rows)
+    return held if held >= least else 0
 
 
 class LabelledRows(Protocol):
@@ -139,9 +151,12 @@ class Client:
     states : dict from round to dict from str to Tensor
         The tensors that the method keeps on this client, by round. Round 0 may have the
         client's own one-shot head.
-    merged : object or None
-        The merged statistics, from which left-out rows are subtracted. The exchange of
-        the one-shot head sets it.
+    held_share : float
+        The share of the training rows that training does not see; see `held_out`.
+    merged, one_shot : object or None
+        The merged statistics, from which left-out rows are subtracted, and the head
+        that gives training rows their offsets. The exchange of the one-shot head sets
+        them.
     personal : Tensor of shape (P,), or None
         The weights of the client's own one-shot head, a `scored_model`.
     on_state : callable () or None
@@ -153,12 +168,14 @@ class Client:
         "_make_recipe",
         "_recipe",
         "aggregation_weight",
+        "held_share",
         "init_broadcast",
         "kept_set",
         "memory",
         "merged",
         "model",
         "on_state",
+        "one_shot",
         "schema",
         "scored_model",
         "scored_schema",
@@ -180,7 +197,9 @@ class Client:
         self.aggregation_weight = 0.0
         self.init_broadcast = _NO_TENSORS
         self.states = _NO_STATES
+        self.held_share = 0.0
         self.merged: Any = None
+        self.one_shot: Any = None
         self.on_state: Callable[[], None] | None = None
 
     @property
@@ -230,6 +249,17 @@ class Client:
         rows of a class does not leave the client.
         """
         return self.counts >= self.settings.min_samples
+
+    @property
+    def held_out(self) -> Tensor:
+        """The training rows that training does not see: a mask [n], drawn by seed."""
+        rows, least = len(self.labels), self.settings.min_samples
+        drawn = held_out_count(rows, self.held_share, least)
+        held = np.zeros(rows, dtype=bool)
+        if drawn:
+            generator = numpy_generator(self.task.seed, self.number, "held_out")
+            held[generator.permutation(rows)[:drawn]] = True
+        return torch.from_numpy(held)
 
     @property
     def recipe(self) -> AugmentedSet | None:

@@ -58,6 +58,8 @@ class Server:
         The messages from which clients work out the offsets of their rows; see
         `MLPHead`. The first has the components. The second names the head for clients
         that are in these, the third for others. () if there are no offsets.
+    held_share : float
+        The share of their rows that clients do not train on; see `Client.held_out`.
     temperature : float
         The number by which the logits of the one-shot head have been divided.
     trained_temperature : float
@@ -102,6 +104,7 @@ class Server:
         self.trains = settings.demands.trains
         self.averages = False
         self.offsets: tuple[bytes, ...] = ()
+        self.held_share = 0.0
         self.temperature = self.trained_temperature = 1.0
         self.start_loss: float | None = None
         self.aggregation_weights: dict[int, float] = {}
@@ -163,7 +166,8 @@ class Server:
         params = recast(self.model, params, self.scored_model)
         if self.averages and self.solved_params is not None:
             with_offsets = bool(self.offsets)
-            return averaged(self.scored_model, self.solved_params, params, with_offsets)
+            one_shot, model = self.solved_params, self.scored_model
+            params = averaged(model, one_shot, params, with_offsets)
         if self.trained_temperature == 1.0:
             return params
         head = self.scored_model.at(params)

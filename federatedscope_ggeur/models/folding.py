@@ -21,9 +21,9 @@ from .vectors import load_vector, named_tensors, to_vector
 class AverageHead(Model):
     """The mean of the probabilities of a one-shot head and of a trained head.
 
-    The logits are ``log(s softmax(a(x)) + (1 - s) softmax(b(x)))``, where a and b are
-    the logits of the two heads. A trained head that learnt with offsets also gets them
-    here: those of the one-shot head are added to b(x). The model is not trained.
+    The logits are ``log(s softmax(a(x)) + (1 - s) softmax(b(x))) / T``, where a and b
+    are the logits of the two heads. A trained head that learnt with offsets also gets
+    them here: those of the one-shot head are added to b(x). The model is not trained.
 
     Parameters
     ----------
@@ -37,6 +37,8 @@ class AverageHead(Model):
         s: 1 for the one-shot head alone, 0 for the trained head alone.
     offset : Parameter of shape (1,)
         1 if the trained head learnt with offsets, else 0.
+    temperature : Parameter of shape (1,)
+        T.
     one_shot : MixtureHead
     trained : MixtureHead or MLPHead
         A linear head is a mixture head with one component for each class.
@@ -49,6 +51,7 @@ class AverageHead(Model):
         self.hidden = hidden
         self.share = nn.Parameter(torch.ones(1))
         self.offset = nn.Parameter(torch.zeros(1))
+        self.temperature = nn.Parameter(torch.ones(1))
         self.one_shot = MixtureHead(in_features, num_classes)
         self.trained: MixtureHead | MLPHead = MixtureHead(in_features, num_classes)
         if hidden:
@@ -74,14 +77,16 @@ class AverageHead(Model):
         return model
 
     def _load_from_state_dict(self, state: dict, prefix: str, *rest) -> None:
-        # Heads of earlier releases had no offsets.
+        # Heads of earlier releases had neither.
         state.setdefault(f"{prefix}offset", torch.zeros(1))
+        state.setdefault(f"{prefix}temperature", torch.ones(1))
         super()._load_from_state_dict(state, prefix, *rest)
 
     def reset(self, generator: torch.Generator | None = None) -> Model:
         """Set all weights to zero. Nothing is drawn."""
         self.share.data.fill_(1.0)
         self.offset.data.zero_()
+        self.temperature.data.fill_(1.0)
         for part in (self.one_shot, self.trained):
             if isinstance(part, MixtureHead):
                 part.reset()
@@ -91,26 +96,26 @@ class AverageHead(Model):
 
     def make_room_for(self, size: int) -> None:
         """Resize the one-shot part, so that the whole model has `size` parameters."""
-        others = (self.share, self.offset, *self.trained.parameters())
-        self.one_shot.make_room_for(size - sum(p.numel() for p in others))
-
-    @property
-    def can_cool(self) -> bool:
-        """Whether this is one head alone; the logits of a mean cannot be divided."""
-        return self.share.item() in (0.0, 1.0)
+        kept = sum(p.numel() for p in self.trained.parameters())
+        for number in (self.share, self.offset, self.temperature):
+            kept += number.numel()
+        self.one_shot.make_room_for(size - kept)
 
     def cool(self, temperature: float) -> None:
-        if not self.can_cool:
-            super().cool(temperature)
-        (self.one_shot if self.share else self.trained).cool(temperature)
+        self.temperature.data.mul_(temperature)
 
     def represent(self, features: Tensor) -> Tensor:
-        one_shot, trained = self.one_shot(features), self.trained(features)
+        return self.beside(self.one_shot(features), features)
+
+    def beside(self, one_shot: Tensor, features: Tensor) -> Tensor:
+        """The logits of rows [n, D] with `one_shot` [n, C] as a(x)."""
+        trained = self.trained(features)
         if self.offset:
             trained = trained + self.offsets(one_shot)
         parts = torch.stack([one_shot, trained])
         shares = torch.cat([self.share, 1 - self.share])
-        return (parts.log_softmax(dim=2) + shares.log()[:, None, None]).logsumexp(dim=0)
+        logs = parts.log_softmax(dim=2) + shares.log()[:, None, None]
+        return logs.logsumexp(dim=0) / self.temperature
 
 
 def averaged(

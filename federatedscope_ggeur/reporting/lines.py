@@ -239,6 +239,7 @@ def probabilities_line(final: records.Final) -> str:
     by = {
         "leave_one_out": "calibrated by rows left out",
         "validation": "calibrated by validation rows",
+        "held_out": "calibrated by rows held out of training",
         "start": "calibrated start",
     }
     return f"{line} ({by.get(final.calibrated_by or '', 'not calibrated')})"

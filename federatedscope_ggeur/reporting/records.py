@@ -94,13 +94,13 @@ class Probabilities:
 
 @dataclass(frozen=True)
 class TemperatureScaling:
-    """The temperature of the trained head, chosen by validation rows.
+    """The temperature of the trained head, chosen by rows that it was not trained on.
 
     Attributes
     ----------
     temperature : float
     rows : int
-        The number of validation rows.
+        The number of these rows: for validation, or held out.
     loss, loss_before : float
         The mean log-loss of these rows with the temperature and without it, in nats.
     probabilities : Probabilities or None
@@ -642,7 +642,7 @@ class Final:
         The hash of the file of the global head; None if there is no such head.
     probabilities : Probabilities or None
         The scores of that head's probabilities.
-    calibrated_by : {"leave_one_out", "validation", "start"} or None
+    calibrated_by : {"leave_one_out", "validation", "start", "held_out"} or None
         The source of its temperature: rows left out, validation rows, or the start of
         training, which had the temperature folded in. None means not calibrated.
     worst_client : WorstClient or None
@@ -666,7 +666,9 @@ class Final:
     scored: Literal["global", "clients"] = "global"
     head_sha256: Optional[str] = None
     probabilities: Optional[Probabilities] = None
-    calibrated_by: Optional[Literal["leave_one_out", "validation", "start"]] = None
+    calibrated_by: Optional[
+        Literal["leave_one_out", "validation", "start", "held_out"]
+    ] = None
     worst_client: Optional[WorstClient] = None
     client_accuracy: Optional[dict[str, Share]] = None
 

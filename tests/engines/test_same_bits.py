@@ -16,6 +16,8 @@ from outcomes import backwards, outcome, restored
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.federation.exchanges.closed_form import choice
+from federatedscope_ggeur.federation.exchanges.evaluation import exchange as evaluation
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import numbers
 
@@ -69,8 +71,11 @@ PARTS = {
 
 
 @pytest.fixture
-def made(config):
+def made(config, monkeypatch):
     """The config of a run of these tables, with further settings."""
+    # So that clients of few rows hold some out, too.
+    for module in (choice, evaluation):
+        monkeypatch.setattr(module, "LEAST_VALIDATION", 10)
 
     def make(name, *settings):
         return config(*{**PARTS, **RUNS}[name], *settings)

@@ -245,12 +245,13 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
     again = AverageHead(4, 3, hidden)
     again.load_state_dict(wanted.state_dict())
     assert torch.equal(to_vector(again), mean)
-    older = {name: t for name, t in wanted.state_dict().items() if name != "offset"}
+    again.cool(2.0)
+    divided = torch.tensor(expected).log().div(2).softmax(1).float()
+    assert torch.allclose(again(x).softmax(1), divided, atol=1e-6)
+    later = ("offset", "temperature")
+    older = {name: t for name, t in wanted.state_dict().items() if name not in later}
     again.load_state_dict(older)
-    assert again.offset == 0
-    assert not again.can_cool
-    with pytest.raises(TypeError, match="AverageHead cannot be divided"):
-        again.cool(2.0)
+    assert (again.offset, again.temperature) == (0, 1)
 
 
 def test_a_head_that_is_resized_stays_on_its_device():

@@ -333,12 +333,13 @@ class History:
 
     def _calibrated_by(
         self, head: str
-    ) -> Literal["leave_one_out", "validation", "start"] | None:
+    ) -> Literal["leave_one_out", "validation", "start", "held_out"] | None:
         """The source of a head's temperature; None if the head has none."""
+        if head == "trained" and self.scaling is not None:
+            held_out = self._coordinator.server.held_share > 0
+            return "held_out" if held_out else "validation"
         if self.kept is not None and self.kept.head == "average":
             return None
-        if head == "trained" and self.scaling is not None:
-            return "validation"
         solved = self.round0.closed_form if self.round0 else None
         if "temperature" not in ((solved and solved.details) or {}):
             return None

@@ -416,17 +416,15 @@ def left_out_confidences(
     return counts
 
 
-def left_out_offsets(score: LeftOut, rows: ScoredRows, temperature: float) -> Tensor:
-    """`Model.offsets` of each row: shape (n, C), float32.
+def left_out_logits(score: LeftOut, rows: ScoredRows, temperature: float) -> Tensor:
+    """The scores of each row, divided by the temperature: shape (n, C), float64.
 
     `score` must have one candidate. If no class is left without a row, all its
-    offsets are 0.
+    logits are 0.
     """
-    logs = []
-    for part in _parts(rows):
-        (scores,) = score(part)
-        logs.append(Model.offsets(scores / temperature).nan_to_num(0.0))
-    return torch.cat(logs).float()
+    logits = torch.cat([score(part)[0] for part in _parts(rows)]) / temperature
+    unknown = torch.isneginf(logits).all(dim=1, keepdim=True)
+    return logits.masked_fill(unknown, 0.0)
 
 
 def in_units(losses: Tensor) -> Tensor:

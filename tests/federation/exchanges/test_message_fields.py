@@ -12,6 +12,7 @@ from federatedscope_ggeur.federation.exchanges import Request, personal
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
+    HeldOut,
     PrepareReply,
     Prototypes,
 )
@@ -119,6 +120,7 @@ SPOILT = [
     (personal.PersonalQuery, {"temperature": 0}, {}, "shrinkage"),
     (personal.PersonalScore, {"correct": 6}, {}, "correct"),
     (choice.OneCandidate, {"temperature": 0}, {}, "temperature"),
+    (HeldOut, {"share": 0.2}, {}, "share"),
     (choice.LogLosses, {"rows": 0}, {}, "losses"),
     (ScoreReport, {"val_correct": 6}, {}, "val_correct"),
     (ScoreReport, {"splits": ["val", "dev"]}, {}, "splits"),

@@ -29,6 +29,7 @@ GOLDEN = {
     "Prototypes": "b073f3a5046d7725",
     "PrepareReply": "4bec059e3b4f3ab2",
     "InitBroadcast": "20b23fc0c0bc36c8",
+    "HeldOut": "5b0a29e738a90033",
     "Broadcast": "01f2fadfb2ee4fb3",
     "ClientUpdate": "244ad048f1ace534",
     "ScoreReport": "40088628ca78743e",
@@ -59,7 +60,8 @@ SETTINGS = "dbb31f6ab32f6648"
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_message_comes_back_whole_and_its_bytes_stay_what_they_were(payload):
     """The digests are of the commit before secure sums were added. Those of totals were
-    made when they got squares by dimension, and the last four by this test."""
+    made when they got squares by dimension, that of rows held out with these, and the
+    last four by this test."""
     sent = payload.from_bytes(pack(payload), SCHEMA, "client 3").to_bytes()
     kind, numbers, tensors = VALID[payload]
     held = wire.unpack(sent, kind, "client 3")

@@ -29,7 +29,7 @@ from federatedscope_ggeur.geometry import (
     Totals,
     augment,
 )
-from federatedscope_ggeur.models import MLPHead, trainable_part
+from federatedscope_ggeur.models import MLPHead, Model, trainable_part
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
 
@@ -52,6 +52,7 @@ from . import keys
 from .keys import SetSettings
 from .messages import (
     Geometry,
+    HeldOut,
     InitBroadcast,
     PrepareReply,
     PrototypeBook,
@@ -88,15 +89,17 @@ class SetMaker:
 
     def __call__(self, client: Client) -> AugmentedSet:
         own, prototypes = client.settings.of(SetSettings), self.prototypes
-        rows, labels = client.features, client.labels
+        rows, labels, kept = client.features, client.labels, ~client.held_out
         space: Space | None = client.space
         if self.head is not None:
             components, one_shot = self.head
-            offsets = ClosedFormClient(client, {}).offsets(components, one_shot)
+            logits = ClosedFormClient(client, {}).left_out(components, one_shot)
+            offsets = Model.offsets(logits).float()
             rows = torch.cat([client.space.features(rows), offsets], dim=1)
             space = None  # they are in it already
         if not own.train_withheld:
-            rows, labels = chosen_rows(rows, labels, client.told[labels])
+            kept &= client.told[labels]
+        rows, labels = chosen_rows(rows, labels, kept)
         if prototypes is None:
             prototypes = Prototypes(labels[:0], rows[:0])
         elif prototypes.counts is not None:
@@ -125,12 +128,14 @@ class AugmentationClient(ClientSide):
         space: SpaceBroadcast | None = None,
         components: LeaveOneOut | None = None,
         one_shot: OneCandidate | None = None,
+        held_out: HeldOut | None = None,
     ) -> PrepareReply:
         """Set up the recipe of the training set from the server's messages.
 
         Without geometry (no augmentation steps) the client trains on its own rows.
         Geometry and prototypes are in the space that the server sent with them. With a
-        one-shot head each row has its offsets beside it; see `MLPHead`.
+        one-shot head each row has its offsets beside it; see `MLPHead`. The share of
+        rows that is held out is in no set.
 
         Raises
         ------
@@ -140,6 +145,8 @@ class AugmentationClient(ClientSide):
         client, own = self.client, self.client.settings.of(SetSettings)
         training = client.settings.training
         client.space = self._own_space() if space is None else space.space
+        client.held_share = 0.0 if held_out is None else held_out.share
+        client.one_shot = one_shot
         head = None
         if components is not None or one_shot is not None:
             draws = geometry is not None or prototypes is not None
@@ -238,7 +245,7 @@ PREPARE = RequestKind(
     name="prepare",
     message="geometry",
     deadline="round0",
-    parts=(Geometry, Prototypes, SpaceBroadcast, LeaveOneOut, OneCandidate),
+    parts=(Geometry, Prototypes, SpaceBroadcast, LeaveOneOut, OneCandidate, HeldOut),
     respond=lambda side, *parts: side.prepare(*parts),
     answer_message="prepare_reply",
     answer=PrepareReply,
@@ -438,13 +445,15 @@ class AugmentationExchange(Exchange):
         space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()
         known = self.server.merged.rows
         components, *heads = self.server.offsets or (b"", b"", b"")
+        share = self.server.held_share
+        held_out = HeldOut(share).to_bytes() if share else b""
         for window in windows(numbers, course.plan.round0_window):
             asked = {}
             for k in course.membership.here(window):
                 around = self.prototypes(k)
                 prototypes = around.to_bytes() if around else b""
                 offsets = components, heads[k not in known]
-                asked[k] = (self.geometry, prototypes, space, *offsets)
+                asked[k] = (self.geometry, prototypes, space, *offsets, held_out)
                 sent["geometry_bytes_down"] += len(self.geometry)
                 sent["prototypes_bytes_down"] += len(prototypes)
                 sent["space_bytes_down"] += len(space)

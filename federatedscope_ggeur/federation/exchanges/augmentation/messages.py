@@ -12,6 +12,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.client import MOST_HELD_OUT
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 
@@ -97,6 +98,15 @@ class PrepareReply(wire.Payload, kind="prepare_reply"):
     client: int = wire.client()
     aggregation_weight: float = wire.number(wire.LARGEST)
     init_upload: Mapping[str, Tensor] = wire.tensors(default_factory=dict)
+
+
+class HeldOut(wire.Payload, kind="held_out"):
+    """Round 0, server to all clients: the share of training rows to hold out.
+
+    Clients do not train on these rows; they give the trained head its temperature.
+    """
+
+    share: float = wire.number(MOST_HELD_OUT)
 
 
 class InitBroadcast(wire.Payload, kind="init_broadcast"):

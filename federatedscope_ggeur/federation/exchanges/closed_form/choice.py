@@ -15,6 +15,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.client import MOST_HELD_OUT, held_out_count
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING, Totals
 from federatedscope_ggeur.models import ClosedForm
@@ -601,6 +602,27 @@ _MANY_WITHHELD = 0.2
 #: If a mixture of clients or domains makes at most this share of the mistakes of heads
 #: that know neither, a trained head, which knows neither, is far behind it.
 _FAR_BETTER = 0.5
+
+
+#: With fewer rows the temperature of a trained head would be too uncertain.
+LEAST_VALIDATION = 150
+#: So many rows are enough for it: about 200 of all clients.
+_ENOUGH_HELD_OUT = 200
+
+
+def share_to_hold_out(counts: Sequence[HitCounts], least: int) -> float:
+    """The share of training rows to hold out for a trained head's temperature.
+
+    It is 0 if there are enough validation rows, or too few rows to spare. A client
+    holds out `least` rows or none.
+    """
+    validation = sum(count.validation for count in counts)
+    rows = [count.rows - count.validation for count in counts]
+    if validation >= LEAST_VALIDATION or not any(rows):
+        return 0.0
+    share = min(MOST_HELD_OUT, _ENOUGH_HELD_OUT / sum(rows))
+    held = sum(held_out_count(n, share, least) for n in rows)
+    return share if held >= LEAST_VALIDATION else 0.0
 
 
 def end_or_train(

@@ -36,8 +36,8 @@ from federatedscope_ggeur.models.closed_forms import (
     in_units,
     left_out_confidences,
     left_out_hits,
+    left_out_logits,
     left_out_losses,
-    left_out_offsets,
     spread_of_scores,
     temperatures,
 )
@@ -80,6 +80,7 @@ from .choice import (
     cost_of_withheld,
     end_or_train,
     lda_of,
+    share_to_hold_out,
     units_note,
 )
 
@@ -241,8 +242,8 @@ class ClosedFormClient(ClientSide):
             counts = torch.zeros_like(counts)
         return Confidences(self.client.number, counts)
 
-    def offsets(self, message: LeaveOneOut, head: OneCandidate) -> Tensor:
-        """The offsets of the training rows, each left out: float32 [n, C].
+    def left_out(self, message: LeaveOneOut, head: OneCandidate) -> Tensor:
+        """The logits of the training rows, each left out: float64 [n, C].
 
         Rows of withheld classes are in no statistics; all others score them. Raises
         what `check_offsets` raises.
@@ -253,10 +254,10 @@ class ClosedFormClient(ClientSide):
         rows = ScoredRows(
             client.features, client.labels, number, domain, inside, client.weights
         )
-        return left_out_offsets(scores, rows, head.temperature)
+        return left_out_logits(scores, rows, head.temperature)
 
     def check_offsets(self, message: LeaveOneOut, head: OneCandidate) -> LeftOut:
-        """Require messages from which `offsets` can be computed. Returns the scores.
+        """Require messages of which `left_out` can be computed. Returns the scores.
 
         Raises
         ------
@@ -540,6 +541,7 @@ class ClosedFormExchange(Exchange):
         self.lda: LinearDiscriminant | None = None
         self.asked_losses = 0
         self._withheld: Mapping[str, float] = {}
+        self._counts: Sequence[HitCounts] = ()
         self._record: RoundRecord | None = None
 
     @classmethod
@@ -609,6 +611,9 @@ class ClosedFormExchange(Exchange):
             inside = OneCandidate(choice.candidate, temperature.value)
             outside = replace(inside, summed=False)
             server.offsets = self._sent, inside.to_bytes(), outside.to_bytes()
+        if self._may_hold_out(choice):
+            least = server.settings.min_samples
+            server.held_share = share_to_hold_out(self._counts, least)
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
@@ -643,6 +648,19 @@ class ClosedFormExchange(Exchange):
         """
         mlp = self.server.averages and "hidden_units" in choice.details
         return mlp and not self.server.task.method.changes_training
+
+    def _may_hold_out(self, choice: Choice) -> bool:
+        """Whether rows held out can give the trained head a temperature.
+
+        The head must not have seen them. So it is an MLP, alone or with offsets: others
+        start from the one-shot head.
+        """
+        demands, server = self._demands, self.server
+        asks = demands.scales_trained and demands.reports_scores
+        if not asks or self.course.plan.server_evaluates:
+            return False
+        mlp = "hidden_units" in choice.details
+        return mlp and (not server.averages or bool(server.offsets))
 
     def _take_noisy(self, solved: Solved, hidden_by: str) -> None:
         """Take the head made from statistics with noise, without asking clients."""
@@ -679,6 +697,9 @@ class ClosedFormExchange(Exchange):
         kept = {name: torch.tensor(int(value)) for name, value in said.items()}
         for place, part in enumerate(self.server.offsets):
             kept[f"offsets.{place}"] = wire.as_bytes(part)
+        if self.server.held_share:
+            share = torch.tensor(self.server.held_share, dtype=torch.float64)
+            kept["held_share"] = share
         return {**kept, "params": solved}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
@@ -686,6 +707,7 @@ class ClosedFormExchange(Exchange):
             self.server.solved_params = tensors["params"]
             self.server.trains = bool(tensors["trains"])
             self.server.averages = bool(tensors.get("averages", False))
+            self.server.held_share = float(tensors.get("held_share", 0.0))
             parts = (tensors.get(f"offsets.{place}") for place in range(3))
             self.server.offsets = tuple(
                 wire.of_bytes(p) for p in parts if p is not None
@@ -708,7 +730,7 @@ class ClosedFormExchange(Exchange):
         if share > LARGER_PART or not self._demands.leaves_one_out:
             return Choice(form, {"confounded_share": share}, form, (0,), 0)
         self._sent = self._left_out_of(components)
-        counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
+        self._counts = counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
         uploaded, classes = self.server.merged.rows, components.num_classes
         domains = self.server.client_domains
         sizes = Counter(domains.values())

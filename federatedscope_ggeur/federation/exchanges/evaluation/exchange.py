@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -19,9 +19,9 @@ from federatedscope_ggeur.models.closed_forms import (
     LOSS_UNITS,
     best_temperature,
     in_units,
-    temperatures,
 )
-from federatedscope_ggeur.models.closed_forms.left_out import log_losses
+from federatedscope_ggeur.models.closed_forms.left_out import TEMPERATURES, log_losses
+from federatedscope_ggeur.models.folding import AverageHead
 from federatedscope_ggeur.reporting import TemperatureScaling, WorstClient, average
 from federatedscope_ggeur.reporting.json_values import from_json_value
 from federatedscope_ggeur.settings import Objection, Objections, Section, key, names
@@ -36,7 +36,8 @@ from ..base import (
     register_exchange,
     require_known,
 )
-from ..closed_form.choice import LogLosses, LossQuery
+from ..closed_form.choice import LEAST_VALIDATION, LogLosses, LossQuery
+from ..closed_form.exchange import ClosedFormClient, bound_rows
 from ..training.exchange import TrainingExchange, head_broadcast, own_broadcast
 from ..training.messages import Broadcast
 from ..training.screening import remedy
@@ -61,10 +62,8 @@ def objections(run: Demands) -> Objections:
         yield Objection("best_by", {"patience": [0]}, why)
 
 
-#: With fewer validation rows the temperature would be too uncertain.
-LEAST_VALIDATION = 150
-#: From 1/16 to 256: trained heads are too sure more often than not.
-_TEMPERATURES = temperatures(16.0)
+#: From 1/4 to 16: trained heads are too sure more often than not.
+_TEMPERATURES = tuple(2.0 ** (step / 4) for step in range(-8, TEMPERATURES - 8))
 
 
 class EvaluationClient(ClientSide):
@@ -111,10 +110,11 @@ class EvaluationClient(ClientSide):
         return ScoreReport(client.number, broadcast.round_number, scores)
 
     def validation_losses(self, broadcast: Broadcast, query: LossQuery) -> LogLosses:
-        """The log-loss of the trained head on validation rows at each temperature.
+        """The log-loss of the trained head at each temperature, on rows that training
+        did not see.
 
-        A client with fewer validation rows than ``ggeur.privacy.min_samples`` reports
-        no rows.
+        These are validation rows and `Client.held_out`. A client with fewer of either
+        than ``ggeur.privacy.min_samples`` reports none of them.
 
         Raises
         ------
@@ -124,17 +124,34 @@ class EvaluationClient(ClientSide):
         before = self._validated or (broadcast, query)
         if not before[0].params.equal(broadcast.params) or before[1] != query:
             raise self.refused(
-                "log-losses on validation rows were asked for before, for another "
+                "log-losses on rows not trained on were asked for before, for another "
                 "head; a client answers only once"
             )
         self._validated = before
-        client, rows = self.client, self.rows.get("val")
-        if rows is None or len(rows) < client.settings.min_samples:
-            nothing = torch.zeros(query.shape, dtype=torch.int64)
-            return LogLosses(client.number, 0, nothing)
-        model = client.scored_model.at(broadcast.params)
-        losses = [_validation_losses(model, rows, by) for by in query.temperatures]
-        return LogLosses(client.number, len(rows), in_units(torch.stack(losses)))
+        client, least = self.client, self.client.settings.min_samples
+        model, val = client.scored_model.at(broadcast.params), self.rows.get("val")
+        number = 0
+        losses = torch.zeros(query.shape, dtype=torch.float64)
+        if val is not None and len(val) >= least:
+            number += len(val)
+            losses += _losses(_logits(model, val.features), val.labels, query)
+        held = client.held_out
+        if held.any():
+            number += int(held.sum())
+            losses += _losses(self._unseen(model, held), client.labels[held], query)
+        return LogLosses(client.number, number, in_units(losses))
+
+    def _unseen(self, model: Model, held: Tensor) -> Tensor:
+        """The logits of the training rows `held` by a head that has not seen them."""
+        client, rows = self.client, self.client.features[held]
+        if client.one_shot is None:
+            return _logits(model, rows)
+        assert isinstance(model, AverageHead), "one-shot heads give MLPs offsets alone"
+        one_shot = ClosedFormClient(client, {}).left_out(client.merged, client.one_shot)
+        dim, mean = rows.shape[1], model
+        beside = torch.cat([rows, one_shot[held].to(rows.dtype)], dim=1)
+        logits = mean.in_chunks(lambda x: mean.beside(x[:, dim:], x[:, :dim]), beside)
+        return logits.cpu().double()
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The weights [P + Q] that the client scores after a round, on raw embeddings.
@@ -160,11 +177,14 @@ class EvaluationClient(ClientSide):
         return client.scored_model.at(params)
 
 
-def _validation_losses(model: Model, rows: Embeddings, by: Sequence[float]) -> Tensor:
-    """The log-loss of `rows`, summed, for each temperature; in nats."""
-    with torch.inference_mode():
-        logits = model.in_chunks(model, rows.features).cpu().double()
-    return log_losses(logits, rows.labels, by)[0].sum(dim=1)
+def _logits(model: Model, rows: Tensor) -> Tensor:
+    return model.in_chunks(model, rows).cpu().double()
+
+
+def _losses(logits: Tensor, labels: Tensor, query: LossQuery) -> Tensor:
+    """The log-losses of all rows at each temperature of a query, in nats."""
+    each = [log_losses(logits, labels, by)[0] for by in query.temperatures]
+    return torch.stack(each).sum(dim=2)
 
 
 def _advice(settings: RoleSettings) -> str:
@@ -207,10 +227,6 @@ EVALUATE = RequestKind(
 )
 
 
-def _bound_validation(declared: Declared, exchange: Any, answer: LogLosses) -> None:
-    declared.check_rows(answer.client, "rows", answer.rows, declared.val)
-
-
 def _validate_losses(exchange: Exchange, request: Request, answer: LogLosses) -> None:
     require_known(answer.client, exchange.server.client_domains)
     answer.require_of(1)
@@ -225,7 +241,7 @@ VALIDATION_LOSSES = RequestKind(
     answer_message="validation_losses",
     answer=LogLosses,
     validate=_validate_losses,
-    bound=_bound_validation,
+    bound=bound_rows,
     part_schema=lambda client: client.scored_schema,
 )
 
@@ -317,9 +333,9 @@ class EvaluationExchange(Exchange):
     def scale_trained(self, number: int) -> Requests[TemperatureScaling | None]:
         """Choose and apply the trained head's temperature, and score its probabilities.
 
-        The temperature is the one with the least log-loss on validation rows. Returns
-        None, and does nothing, if there are fewer than `LEAST_VALIDATION` validation
-        rows, or if the head's logits cannot be divided.
+        The temperature is the one with the least log-loss on validation rows and rows
+        that were held out. Returns None, and does nothing, if there are fewer than
+        `LEAST_VALIDATION` of them, or if the head's logits cannot be divided.
         """
         server = self.server
         if not server.scored_model.at(server.head_params()).can_cool:
@@ -328,9 +344,9 @@ class EvaluationExchange(Exchange):
             yield from self.score(number)  # the run goes on after its last round
         before, started = (self.scores, self.reports), self.course.spent()
         rows = sum(s.total for s in self.scores.get("val", {}).values())
-        if rows < LEAST_VALIDATION:
+        if rows < LEAST_VALIDATION and not server.held_share:
             return None
-        losses, rows = yield from self._losses_on_validation(number)
+        losses, rows = yield from self._losses_on_unseen(number)
         if rows < LEAST_VALIDATION:
             return None
         means = [float(total) / rows for total in losses]
@@ -348,17 +364,19 @@ class EvaluationExchange(Exchange):
             **spent.recorded(),
         )
 
-    def _losses_on_validation(self, number: int) -> Requests[tuple[Tensor, int]]:
+    def _losses_on_unseen(self, number: int) -> Requests[tuple[Tensor, int]]:
         """The trained head's log-loss for each temperature, and the number of rows."""
-        server = self.server
+        server, query = self.server, LossQuery((0,), (_TEMPERATURES,))
         if self.course.plan.server_evaluates:
             head = server.scored_model.at(server.head_params())
             rows = list(self.course.rows["val"].values())
-            losses = [_validation_losses(head, one, _TEMPERATURES) for one in rows]
-            return torch.stack(losses).sum(dim=0), sum(map(len, rows))
+            each = [_losses(_logits(head, r.features), r.labels, query) for r in rows]
+            return torch.stack(each).sum(dim=0)[0], sum(map(len, rows))
         head_bytes = head_broadcast(server, number).to_bytes()
-        parts = head_bytes, LossQuery((0,), (_TEMPERATURES,)).to_bytes()
+        parts = head_bytes, query.to_bytes()
         held = sorted(k for k, one in self.reports.items() if "val" in one.scores)
+        if server.held_share:
+            held = sorted({*held, *server.aggregation_weights})
         answers = yield from self.ask_present(VALIDATION_LOSSES, number, held, *parts)
         nothing = torch.zeros(len(_TEMPERATURES), dtype=torch.int64)
         total: Tensor = sum((answer.losses[0] for answer in answers), nothing)

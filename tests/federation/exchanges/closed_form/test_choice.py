@@ -27,6 +27,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     choose_by_losses,
     cost_of_withheld,
     end_or_train,
+    share_to_hold_out,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
@@ -323,6 +324,29 @@ def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
     assert choice.details.get("averaged", False) == averaged
     assert choice.details["absent_rows"] == absent
     assert choice.ends == (not averaged and not absent)
+
+
+@pytest.mark.parametrize(
+    ("clients", "rows", "validation", "share"),
+    [
+        (10, 1000, 0, 0.02),
+        (10, 1000, 149, 0.02),
+        (10, 1000, 150, 0),
+        # At most 15% of the rows, if these are enough.
+        (10, 100, 0, 0.15),
+        (10, 96, 0, 0),
+        # Each client holds out 5 rows or none.
+        (40, 50, 0, 0.1),
+        (50, 50, 0, 0),
+        (10, 0, 0, 0),
+    ],
+)
+def test_about_200_rows_are_held_out_if_there_are_rows_to_spare(
+    clients, rows, validation, share
+):
+    first = HitCounts(1, rows + validation, torch.zeros(1), validation, rows)
+    others = [HitCounts(2, rows, torch.zeros(1), 0, rows)] * (clients - 1)
+    assert share_to_hold_out([first, *others], least=5) == share
 
 
 @pytest.mark.parametrize("hidden", [0, 256])

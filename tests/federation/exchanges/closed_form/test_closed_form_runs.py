@@ -119,11 +119,11 @@ def test_the_head_that_is_left_may_be_the_mean_of_both(by, trained, transform, c
     assert (results.round0.offsets_bytes_down > 0) == (by == "columns")
 
 
-def persons(apart):
+def persons(apart, rows=12):
     """Rows of 12 persons, whose classes lie elsewhere for each, so far `apart`; a third
     for the test."""
     draw = np.random.default_rng(0).normal
-    size = (12, 6, 12, 8)  # persons, classes, rows, columns
+    size = (12, 6, rows, 8)  # persons, classes, rows, columns
     own = draw(size=(12, 1, 1, 8)) + 0.5 * draw(size=(12, 6, 1, 8))
     rows = 2 * draw(size=(1, 6, 1, 8)) + apart * own + draw(size=size)
     who, labels, number = (part.ravel() for part in np.indices(size[:3]))
@@ -148,6 +148,26 @@ def test_a_mean_with_an_mlp_loses_nothing_where_clients_differ(apart, method, by
     assert both.final.kept.by == by
     assert both.model.offset == (by == "columns" and method == "fedavg")
     assert both.final.avg >= one_shot.final.avg > trained.final.avg + 0.01
+
+
+def test_rows_held_out_give_the_mean_its_temperature(tmp_path):
+    """Its halves do not agree, so the mean is not sure enough."""
+    average = {**dict(zip(AVERAGE[:6:2], AVERAGE[1:6:2])), "ggeur.steps": []}
+    rounds = {"federate.total_round_num": 5, "train.optimizer.momentum": 0.9}
+    data = persons(1.2, rows=30)
+    results = run({**average, **rounds}, data)
+    scaling = results.temperature_scaling
+    assert results.final.kept.by == "columns"
+    assert results.final.calibrated_by == "held_out"
+    assert "calibrated by rows held out of training" in results_table(results)
+    assert scaling.rows == 12 * round(200 / 1440 * 120)
+    assert results.model.temperature == pytest.approx(scaling.temperature)
+    assert scaling.temperature < 1
+    assert scaling.loss < scaling.loss_before
+    probabilities = results.final.probabilities
+    assert probabilities.after.ece < probabilities.before.ece
+    without = run({**average, **rounds, "ggeur.temperature": "none"}, data)
+    assert without.temperature_scaling is None
 
 
 @pytest.mark.slow

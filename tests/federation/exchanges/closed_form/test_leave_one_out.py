@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
+    SetMaker,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     HitCounts,
@@ -28,18 +29,23 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     kept_head,
     rounded_hits,
 )
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EvaluationClient,
+)
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     StatisticsClient,
 )
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
-from federatedscope_ggeur.models import CLOSED_FORMS, Model
+from federatedscope_ggeur.models import CLOSED_FORMS, MLPHead, Model, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     ComponentBook,
     Components,
     temperatures,
 )
 from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
+from federatedscope_ggeur.models.folding import AverageHead, averaged
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 from federatedscope_ggeur.reporting.lines import kept_line
 
@@ -316,14 +322,14 @@ def test_a_client_counts_confidences_of_one_head_alone():
         side.confidences(OneCandidate(0, 0.6))
 
 
-def test_offsets_are_half_the_published_log_probabilities_of_rows_left_out():
+def test_logits_of_training_rows_are_those_of_rows_left_out():
     """Rows of withheld classes are scored by all others: they are in no statistics.
     The same holds for all rows of a client whose statistics are in no sum."""
     client, message, _ = asked(6)
     is_sent = (client.counts >= 6)[client.labels]
     assert 0 < is_sent.sum() < len(is_sent)
     head = OneCandidate(0, 0.5)
-    found = ClosedFormClient(client, {}).offsets(message, head)
+    found = ClosedFormClient(client, {}).left_out(message, head)
     sides = ClosedFormClient(client, {}), ClosedFormClient(client, {})
     (left_out, _), score = sides[0].parts(message), message.scores(sides[0].form, 0)
     outside = replace(
@@ -333,24 +339,70 @@ def test_offsets_are_half_the_published_log_probabilities_of_rows_left_out():
         inside=torch.zeros(int((~is_sent).sum()), dtype=torch.bool),
     )
     for rows, kept in ((left_out, is_sent), (outside, ~is_sent)):
-        wanted = Model.probabilities(score(rows)[0] / 0.5).log().float() / 2
-        torch.testing.assert_close(found[kept], wanted)
-    none = ClosedFormClient(client, {}).offsets(message, OneCandidate(0, 0.5, False))
+        torch.testing.assert_close(found[kept], score(rows)[0] / 0.5)
+    none = ClosedFormClient(client, {}).left_out(message, OneCandidate(0, 0.5, False))
     everyone = replace(left_out, inside=torch.zeros_like(left_out.inside))
-    wanted = Model.offsets(score(everyone)[0] / 0.5).float()
-    torch.testing.assert_close(none[is_sent], wanted)
+    torch.testing.assert_close(none[is_sent], score(everyone)[0] / 0.5)
     doubled = replace(message.components, means=2 * message.components.means)
     with pytest.raises(MessageError, match="with other components"):
-        sides[0].offsets(LeaveOneOut(doubled), head)
+        sides[0].left_out(LeaveOneOut(doubled), head)
     with pytest.raises(MessageError, match="there is no candidate 1"):
-        sides[1].offsets(message, OneCandidate(1, 0.5))
+        sides[1].left_out(message, OneCandidate(1, 0.5))
     nothing = LeaveOneOut(replace(message.components, scatter=None))
     client.merged, client.settings = None, chosen_federation("lda").settings
     with pytest.raises(MessageError, match="components"):
-        ClosedFormClient(client, {}).offsets(nothing, head)
+        ClosedFormClient(client, {}).left_out(nothing, head)
     for parts in ((message, head), (message, None), (None, head)):
         with pytest.raises(MessageError, match="offsets need a one-shot head, an MLP"):
             AugmentationClient(client, {}).prepare(None, None, None, *parts)
+
+
+@pytest.mark.parametrize("with_offsets", [True, False])
+def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them(
+    with_offsets,
+):
+    """The one-shot head is computed again without the row; the MLP gets its offsets."""
+    client, message, query = asked(1)
+    client.held_share, dim = 0.15, client.features.shape[1]
+    classes = message.components.num_classes
+    held = client.held_out
+    assert torch.equal(client.held_out, held)
+    assert held.sum() == round(0.15 * len(client.labels)) == 3
+    trained_on = SetMaker(None, None)(client)
+    assert torch.equal(trained_on.features, client.features[~held])
+    assert torch.equal(trained_on.own_labels, client.labels[~held])
+
+    mlp = MLPHead(dim, classes, 5).reset(torch.Generator().manual_seed(0))
+    left = AverageHead(dim, classes, 5)
+    vector = to_vector(left.alone(mlp, trained=True))
+    if with_offsets:
+        client.merged, client.one_shot = message, OneCandidate(0, 0.5)
+        vector = averaged(left, to_vector(left), vector, with_offsets=True)
+    client.scored_model = left
+    answer = EvaluationClient(client, {}).validation_losses(Broadcast(4, vector), query)
+    logs = mlp(client.features[held]).detach().double()
+    if with_offsets:
+        parts, form = message.components, CLOSED_FORMS["ncm"]()
+        for i, row in enumerate(torch.nonzero(held).flatten()):
+            c, x = client.labels[row], client.features[row].double()
+            counts, means = parts.counts.clone(), parts.means.clone()
+            means[c] = (counts[c] * means[c] - x) / (counts[c] - 1)
+            counts[c] -= 1
+            head = form.solve(Statistics.of_means(counts, means)).model
+            one_shot = (head(x[None].float())[0].detach().double() / 0.5).softmax(0)
+            offsets = torch.log(0.999 * one_shot + 0.001 / classes) / 2
+            logs[i] = (one_shot + (logs[i] + offsets).softmax(0)).div(2).log()
+    own = torch.arange(3), client.labels[held]
+    wanted = [
+        -(0.999 * (logs / t).softmax(1)[own] + 0.001 / classes).log().sum()
+        for t in query.temperatures[0]
+    ]
+    assert answer.rows == 3
+    assert answer.losses[0].tolist() == pytest.approx(
+        [64 * float(each) for each in wanted], abs=0.51
+    )
+    client.settings = replace(client.settings, min_samples=4)
+    assert not client.held_out.any()
 
 
 # Which of two heads a run leaves, by its records alone.
