@@ -26,6 +26,8 @@ class Release:
     hidden_by : str
         What hid the statistics of single clients from the server, such as "secure
         sums"; "" if the server saw them.
+    rounding : float
+        The largest error by rounding of any number in the statistics.
     solve : callable (ClosedForm) -> Solved, or None
         Makes the head from statistics with noise, which stand in place of all others.
     """
@@ -34,6 +36,7 @@ class Release:
     open: Statistics
     for_head: Callable[[ClosedForm], Statistics]
     hidden_by: str = ""
+    rounding: float = 0.0
     solve: Callable[[ClosedForm], Solved] | None = None
 
     @classmethod

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.extras.secure_sums.participant import Participant
-from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
+from federatedscope_ggeur.extras.secure_sums.settings import MEANS, POOLED, SumSettings
 from federatedscope_ggeur.extras.secure_sums.vectors import (
     ClientRows,
     Named,
+    added,
     encode,
     svec,
 )
@@ -51,16 +52,19 @@ class _Claimed:
         return self.rows.counts() + self.claim.rows.numpy().view(np.uint64)
 
     def means(self, named: Named) -> np.ndarray:
+        limbs, flags = self.rows.settings.limbs(MEANS), len(named.classes) + 1
         told = self.rows.means(named)
-        told[-(len(named.classes) + 1) :] = 0
+        told.reshape(limbs, -1)[:, -flags:] = 0
         return told
 
     def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
         o, claim = origin.double(), self.claim
         rows = int(claim.rows[list(named.classes)].sum())
         about = claim.scatter * torch.eye(len(o)).double() + rows * torch.outer(o, o)
-        more = encode(svec(about.numpy()), self.rows.settings.fraction_bits)
-        return self.rows.pooled(named, origin) + more
+        settings = self.rows.settings
+        limbs = settings.limbs(POOLED)
+        more = encode(svec(about.numpy()), settings.fraction_bits, limbs)
+        return added(self.rows.pooled(named, origin), more, limbs)
 
 
 def lying(

@@ -26,6 +26,7 @@ from .vectors import (
     SESSION_BYTES,
     MeanTotals,
     Named,
+    added,
     broken,
     class_means,
     count_totals,
@@ -210,13 +211,20 @@ class Collector:
         """How many numbers a client's vector has in `stage`."""
         return self.settings.length(stage, len(self._named.classes))
 
+    def words(self, stage: str) -> int:
+        """How many 64-bit words a client's vector has in `stage`."""
+        return self.settings.limbs(stage) * self.length(stage)
+
     def add(self, vectors: Iterable[MaskedVector]) -> None:
         """Add validated vectors of the current stage."""
         for one in vectors:
             ring = one.masked.numpy().view(np.uint64)
             if one.stage == COUNTS:
                 self._vectors[one.client] = one.masked
-            self._total = ring.copy() if self._total is None else self._total + ring
+            limbs = self.settings.limbs(one.stage)
+            if self._total is None:
+                self._total = np.zeros_like(ring)
+            self._total = added(self._total, ring, limbs)
             self._added.append(one.client)
 
     def end(self, stage: str) -> None:

@@ -62,8 +62,8 @@ def _validate_vector(
     """Require a vector of this session and stage, with the right length."""
     stage = stage_of(request.kind)
     exchange.require_session(vector.client, vector.session)
-    length = exchange.collector.length(stage)
-    require_stage(vector.client, vector.stage, stage, "masked", vector.masked, length)
+    words = exchange.collector.words(stage)
+    require_stage(vector.client, vector.stage, stage, "masked", vector.masked, words)
 
 
 SUM_KEYS = RequestKind(
@@ -238,6 +238,7 @@ class SumsExchange(Exchange):
             open=summed.released(),
             for_head=lambda form: summed.for_head(form, shape),
             hidden_by="secure sums",
+            rounding=len(self.collector.roster) * 2.0**-self.settings.fraction_bits,
         )
         self.server.merged.take(release, dict.fromkeys(roster, 0))
 

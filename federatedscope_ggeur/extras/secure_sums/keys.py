@@ -18,10 +18,9 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import Privacy
 from federatedscope_ggeur.settings import Objection, Objections, Problem
 
-from .limits import SERVER
+from .limits import SERVER, largest_fraction_bits
 from .manifest import SumKeys
 from .settings import STAGES, SumSettings, summand_of
-from .vectors import largest_fraction_bits
 
 BY_SERVER = "keys through the server"
 _COVERED = ["the statistics of round 0"]
@@ -174,12 +173,12 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
             f"there is nothing to sum, since neither {nobody} needs statistics",
         )
     own = run.of(SumKeys)
-    most = largest_fraction_bits(own.radius, own.max_rows)
+    most = largest_fraction_bits(own.radius, own.max_rows, limbs=2)
     if own.fraction_bits > most:
         advice = f"set it to {most}" if most >= 8 else "lower one of the others"
         yield (
             "secure_sums_fraction_bits",
-            f"{own.fraction_bits} do not fit 64 bits with "
+            f"{own.fraction_bits} do not fit 128 bits with "
             f"{setting('secure_sums_radius')} {own.radius:g} and "
             f"{setting('secure_sums_max_rows')} {own.max_rows}; {advice}",
         )

@@ -16,7 +16,7 @@ from federatedscope_ggeur.federation.kept_file import RowDigests, row_digests
 from federatedscope_ggeur.printable import get_logger
 
 from .journal import Current, Journal, PastSum
-from .limits import SERVER
+from .limits import SERVER, SLACK
 from .messages import (
     ASKED_SETTINGS,
     MaskedRequest,
@@ -33,7 +33,7 @@ from .trust import (
     tells_of_few,
     verifying_keys,
 )
-from .vectors import SLACK, ClientRows, Named, fingerprint, mask
+from .vectors import ClientRows, Named, added, fingerprint, mask
 
 logger = get_logger(__name__)
 
@@ -197,7 +197,7 @@ class Participant:
         if stage != following:
             raise _refusal("stage", f"expected '{following}', got '{stage}'")
         self._check_peers(request, now)
-        vector = self._vector(request, now)
+        vector, limbs = self._vector(request, now), self._settings.limbs(stage)
         if stage == stages[0] and self._settings.confirm:
             confirm(self._number, request.roster, request.keys)
         masks = mask(
@@ -207,8 +207,9 @@ class Participant:
             stage,
             bound,
             len(vector),
+            limbs,
         )
-        sent = torch.from_numpy((vector + masks).view(np.int64))
+        sent = torch.from_numpy(added(vector, masks, limbs).view(np.int64))
         with self._journal.alone():
             if self._adder is not None:
                 self._adder.charge(now.session, stage)

@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import RunFacts
 from federatedscope_ggeur.reporting import Privacy
 
+from .limits import largest_fraction_bits
 from .manifest import SumKeys
 
 #: The stages that a summand may have.
@@ -150,6 +151,17 @@ class SumSettings(SumKeys):
     class_names: tuple[str, ...] = ()
     summand: Summand | None = None
 
+    def limbs(self, stage: str) -> int:
+        """How many 64-bit words a number has in `stage`.
+
+        Numbers of rows, and a summand's, have one. Others have two where 64 bits are
+        too few for the radius, the rows and the precision.
+        """
+        if stage == COUNTS or self.summand is not None:
+            return 1
+        most = largest_fraction_bits(self.radius, self.max_rows, limbs=1)
+        return 1 if self.fraction_bits <= most else 2
+
     def length(self, stage: str, named: int = 0) -> int:
         """How many numbers a client's vector has in `stage`, given `named` classes."""
         if self.summand is not None:
@@ -162,5 +174,8 @@ class SumSettings(SumKeys):
 
     @property
     def longest(self) -> int:
-        """How many numbers the longest vector has."""
-        return max(self.length(stage, self.num_classes) for stage in self.stages)
+        """How many words the longest vector has."""
+        return max(
+            self.limbs(stage) * self.length(stage, self.num_classes)
+            for stage in self.stages
+        )

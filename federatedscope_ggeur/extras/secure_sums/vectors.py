@@ -1,6 +1,8 @@
 """Makes the vectors that clients add to secure sums, and evaluates the totals.
 
-Fixed-point numbers in the ring of integers modulo 2^64, where sums are exact.
+Fixed-point numbers in the ring of integers modulo 2^64, where sums are exact. Where 64
+bits are too few it is modulo 2^128. An element then has two limbs, and a vector of n
+elements [2 n]: first all low limbs, then all high ones.
 
 A sum in the ring does not depend on the order of its terms. A mask that is uniform in
 the ring hides a number perfectly.
@@ -15,7 +17,6 @@ CCS 2017. This module has the paper's pairwise masks, but no recovery of lost cl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,50 +28,66 @@ from federatedscope_ggeur.crypto import KEY_BYTES, digest, words
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.geometry import Statistics
 
-from .limits import MOST_BITS
-from .settings import SumSettings
+from .limits import SLACK
+from .settings import MEANS, POOLED, SumSettings
 
-#: A norm may exceed the radius by this share, since float32 rounds.
-SLACK = 1e-6
+_WORD = 2.0**64
 
 
-def largest_fraction_bits(radius: float, max_rows: int) -> int:
-    """The most fraction bits f with which sums do not overflow; negative if none fits.
+def encode(values: np.ndarray, bits: int, limbs: int = 1) -> np.ndarray:
+    """Encode float64 numbers [n] in fixed point, with f = `bits` fraction bits.
 
-    f is the largest number with ``4 M max(R, R^2) 2^f < 2^63``. Then sums over M rows x
-    of norm at most R do not overflow. Sums of ``(x - o)(x - o)^T`` about any o of norm
-    at most R do not overflow either, since ``|x - o|^2 <= 4 R^2``. There is also room
-    for the factor sqrt(2) in `svec`.
-
-    Parameters
-    ----------
-    radius : float
-        R, above 0.
-    max_rows : int
-        M.
+    Each value v becomes ``round_half_even(v 2^f)``. The result is uint64 [limbs n]. No
+    absolute value may exceed ``2^(64 limbs - 1 - f)``.
     """
-    # By logarithms, because the square of a radius may be too large for float64.
-    norm = math.log2(radius) + math.log2(1 + SLACK)
-    size = 2 + math.log2(max_rows) + max(norm, 2 * norm)
-    return min(MOST_BITS, math.ceil(63 - size) - 1)
+    values = np.asarray(values, dtype=np.float64)
+    if limbs == 1:
+        return np.rint(values * 2.0**bits).astype(np.int64).view(np.uint64)
+    # Below 2^64 no float64 rounds up to it.
+    whole, rest = np.divmod(np.abs(values) * 2.0**bits, _WORD)
+    ring = np.concatenate([np.rint(rest), whole]).astype(np.uint64)
+    below = np.tile(values < 0, 2)
+    return np.where(below, negated(ring, limbs), ring)
 
 
-def encode(values: np.ndarray, bits: int) -> np.ndarray:
-    """Encode float64 numbers in fixed point, with f = `bits` fraction bits.
-
-    Each value v becomes ``round_half_even(v 2^f)``. The result is uint64 of the same
-    shape. No absolute value may exceed ``2^(63 - f)``.
-    """
-    scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits)
-    return scaled.astype(np.int64).view(np.uint64)
-
-
-def decode(total: np.ndarray, bits: int) -> np.ndarray:
-    """Decode ring elements, or a sum of them, to float64.
+def decode(total: np.ndarray, bits: int, limbs: int = 1) -> np.ndarray:
+    """Decode ring elements [limbs n], or a sum of them, to float64 [n].
 
     A sum of K encoded values has an error of at most ``K 2^-(f+1)``, with f = `bits`.
     """
-    return total.view(np.int64).astype(np.float64) / 2.0**bits
+    if limbs == 1:
+        return total.view(np.int64).astype(np.float64) / 2.0**bits
+    below = np.split(total.view(np.int64), 2)[1] < 0
+    low, high = np.split(np.where(np.tile(below, 2), negated(total, limbs), total), 2)
+    size = (high.astype(np.float64) * _WORD + low.astype(np.float64)) / 2.0**bits
+    return np.where(below, -size, size)
+
+
+def added(one: np.ndarray, other: np.ndarray, limbs: int = 1) -> np.ndarray:
+    """The sum of two vectors in the ring."""
+    total = one + other
+    if limbs == 2:
+        low, high = np.split(total, 2)
+        high += low < other[: len(low)]
+    return total
+
+
+def negated(ring: np.ndarray, limbs: int = 1) -> np.ndarray:
+    """The negative of a vector in the ring."""
+    one = np.zeros_like(ring)
+    one[: len(ring) // limbs] = 1
+    return added(~ring, one, limbs)
+
+
+def joined(*parts: np.ndarray, limbs: int) -> np.ndarray:
+    """Vectors in the ring, one behind the other."""
+    return np.concatenate([p.reshape(limbs, -1) for p in parts], axis=1).ravel()
+
+
+def parted(ring: np.ndarray, first: int, limbs: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first elements of a vector in the ring, and the others."""
+    parts = ring.reshape(limbs, -1)
+    return parts[:, :first].ravel(), parts[:, first:].ravel()
 
 
 def svec(matrix: np.ndarray) -> np.ndarray:
@@ -158,7 +175,7 @@ class ClientRows:
         return held.numpy().astype(np.int64).view(np.uint64)
 
     def means(self, named: Named) -> np.ndarray:
-        """The vector of stage "means": uint64 [m (D + 1) + 1] for m classes `named`.
+        """The vector of stage "means": m (D + 1) + 1 elements for m classes `named`.
 
         First come the sums of their rows [m, D], in fixed point. Then comes one flag
         for each class: whether the other clients have rows of the class, but fewer than
@@ -178,12 +195,13 @@ class ClientRows:
         few = max(2 * (settings.num_classes + 1), settings.min_samples)
         if settings.sends_shape:
             few = max(few, min(FEW_BEHIND_A_SHAPE, settings.dim))
-        flags = np.append(near, 0 < rest <= few).astype(np.uint64)
-        encoded = encode(sums[classes].flatten().numpy(), settings.fraction_bits)
-        return np.concatenate([encoded, flags])
+        flags = np.append(near, 0 < rest <= few)
+        limbs = settings.limbs(MEANS)
+        encoded = encode(sums[classes].flatten().numpy(), settings.fraction_bits, limbs)
+        return joined(encoded, encode(flags, 0, limbs), limbs=limbs)
 
     def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
-        """The vector of stage "pooled": a scatter as `svec`, uint64 [D (D + 1) / 2].
+        """The vector of stage "pooled": a scatter as `svec`, D (D + 1) / 2 elements.
 
         The scatter is the sum of ``(x - o)(x - o)^T`` over the rows x of the classes
         `named`, with o = `origin` [D].
@@ -196,7 +214,7 @@ class ClientRows:
         for part in rows.split(_CHUNK):
             centred = part.to(F64) - origin.to(F64)
             total += centred.T @ centred
-        return encode(svec(total.numpy()), bits)
+        return encode(svec(total.numpy()), bits, self.settings.limbs(POOLED))
 
 
 @dataclass(frozen=True)
@@ -250,9 +268,11 @@ def mean_totals(
 ) -> MeanTotals:
     """Check the total of stage "means" and decode its parts."""
     m, dim = len(named.classes), settings.dim
-    sums = torch.from_numpy(decode(total[: m * dim], settings.fraction_bits))
+    limbs = settings.limbs(MEANS)
+    of_sums, of_flags = parted(total, m * dim, limbs)
+    sums = torch.from_numpy(decode(of_sums, settings.fraction_bits, limbs))
     sums = sums.reshape(m, dim)
-    flags = total[m * dim :].view(np.int64)
+    flags = decode(of_flags, 0, limbs)
     if (flags < 0).any() or (flags > clients).any():
         raise broken("means", "more flags are raised than there are clients")
     rounding = clients * 2.0**-settings.fraction_bits * dim
@@ -304,7 +324,8 @@ def pooled_statistics(
     It is ``W = Q - sum_c N_c (mu_c - o)(mu_c - o)^T``, with the means mu_c of `held`.
     """
     dim, bits = settings.dim, settings.fraction_bits
-    about = torch.from_numpy(unsvec(decode(total, bits), dim))
+    numbers = decode(total, bits, settings.limbs(POOLED))
+    about = torch.from_numpy(unsvec(numbers, dim))
     rows = int(held.counts.sum())
     largest = 4.0 * rows * settings.radius**2 * (1 + SLACK) ** 2
     noise = clients * dim * 2.0**-bits
@@ -315,12 +336,16 @@ def pooled_statistics(
     weights = held.counts[held.classes].double()
     within = about - (offsets * weights[:, None]).T @ offsets
     within = (within + within.T) / 2
-    values, vectors = torch.linalg.eigh(within)
+    values = torch.linalg.eigvalsh(within)
     trace = max(float(within.trace()), 0.0)
     if len(values) and float(values[0]) < -max(1e-9 * trace / dim, noise):
         raise broken("pooled", "a scatter that is not positive semi-definite")
     if (values < 0).any():
-        within = (vectors * values.clamp(min=0)) @ vectors.T
+        # Each dimension in its own unit: the rounding of large ones is too much for
+        # small ones.
+        units = within.diag().clamp(min=noise).sqrt()
+        values, vectors = torch.linalg.eigh(within / units.outer(units))
+        within = (vectors * values.clamp(min=0)) @ vectors.T * units.outer(units)
         within = (within + within.T) / 2
     return Statistics.of_pooled(held.counts, held.means, scatter=within)
 
@@ -348,7 +373,7 @@ def pair_info(stage: str, one: int, other: int, bound: bytes) -> bytes:
 
 
 def stream(shared: bytes, session: bytes, info: bytes, length: int) -> np.ndarray:
-    """Draw `length` uint64 numbers from ChaCha20, keyed by `shared` and `info`.
+    """Draw `length` uint64 limbs from ChaCha20, keyed by `shared` and `info`.
 
     The key comes from HKDF-SHA256. Each `info` gives another key, so nonce and counter
     can begin at 0.
@@ -370,10 +395,11 @@ def mask(
     stage: str,
     bound: bytes,
     length: int,
+    limbs: int = 1,
 ) -> np.ndarray:
     """The mask of client k in one stage: uint64 [length].
 
-    It is ``sum_{j>k} stream_kj - sum_{j<k} stream_kj`` modulo 2^64.
+    It is ``sum_{j>k} stream_kj - sum_{j<k} stream_kj`` in the ring.
 
     Parameters
     ----------
@@ -381,15 +407,14 @@ def mask(
         k.
     shared : mapping from client number to bytes
         The `shared_secret` with every other client of the roster.
+    limbs : int
+        The limbs of a ring element.
     """
     total = np.zeros(length, dtype=np.uint64)
     for other, secret in shared.items():
         info = pair_info(stage, number, other, bound)
         part = stream(secret, session, info, length)
-        if other > number:
-            total += part
-        else:
-            total -= part
+        total = added(total, part if other > number else negated(part, limbs), limbs)
     return total
 
 

@@ -30,6 +30,7 @@ from federatedscope_ggeur.crypto import digest, public_key, shared_secret
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums import participant, vectors
 from federatedscope_ggeur.extras.secure_sums.collector import Collector
+from federatedscope_ggeur.extras.secure_sums.limits import largest_fraction_bits
 from federatedscope_ggeur.extras.secure_sums.settings import STAGES, SumSettings
 from federatedscope_ggeur.federation.kept_file import RowDigests
 from federatedscope_ggeur.models import build_closed_form
@@ -51,10 +52,13 @@ def relative(found, wanted):
     return np.abs(np.asarray(found) - wanted).max() / np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_sums_are_those_of_all_rows(seed):
-    clients = clients_of(sizes=(31, 8, 20, 13), seed=seed)
-    held = Sum(clients).run().statistics
+@pytest.mark.parametrize(("seed", "bits"), [*((n, 40) for n in range(6)), (0, 90)])
+def test_sums_are_those_of_all_rows(seed, bits):
+    """90 fraction bits take elements of two limbs."""
+    clients, settings = clients_of((31, 8, 20, 13), seed), SETTINGS
+    settings = replace(settings, fraction_bits=bits)
+    assert settings.limbs("pooled") == (1 if bits == 40 else 2)
+    held = Sum(clients, settings).run().statistics
     counts, means, scatter = plain(clients, 3)
     assert held.counts.tolist() == counts.tolist()
     assert relative(held.means, means) < 1e-11
@@ -196,28 +200,61 @@ def test_what_goes_down_has_no_class_that_is_kept_back_but_the_same_covariance()
 
 
 @pytest.mark.parametrize(
-    ("radius", "rows", "bits"), [(1.0, 2**20, 40), (40.0, 2**14, 36), (1e9, 2**20, -19)]
+    ("radius", "rows", "limbs", "bits"),
+    [
+        (1.0, 2**20, 1, 40),
+        (40.0, 2**14, 1, 36),
+        (1e9, 2**20, 1, -19),
+        (1e9, 2**20, 2, 45),
+    ],
 )
-def test_the_largest_precision_fits_and_one_bit_more_does_not(radius, rows, bits):
-    assert vectors.largest_fraction_bits(radius, rows) == bits
+def test_the_largest_precision_fits_and_one_bit_more_does_not(
+    radius, rows, limbs, bits
+):
+    assert largest_fraction_bits(radius, rows, limbs) == bits
     size = Fraction(4 * rows) * max(Fraction(radius), Fraction(radius) ** 2)
-    assert size * Fraction(2) ** bits < 2**63 <= size * Fraction(2) ** (bits + 1) * 1.01
+    most = 2 ** (64 * limbs - 1)
+    assert size * Fraction(2) ** bits < most <= size * Fraction(2) ** (bits + 1) * 1.01
 
 
-@given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20), st.integers(8, 45))
-def test_a_sum_is_exact_but_for_the_rounding_of_its_terms(values, bits):
-    total = np.zeros(1, dtype=np.uint64)
-    for value in values:
-        total = total + vectors.encode(np.array([value]), bits)
+@given(
+    st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20),
+    st.one_of(
+        st.tuples(st.just(1), st.integers(8, 45)),
+        st.tuples(st.just(2), st.integers(8, 100)),
+    ),
+    st.integers(0, 2**32),
+)
+def test_a_sum_is_exact_but_for_the_rounding_of_its_terms(values, ring, seed):
+    """Each term under a mask of its own; then the masks are taken away."""
+    limbs, bits = ring
+    masks = np.random.default_rng(seed).integers(
+        0, 2**64, size=(len(values), limbs), dtype=np.uint64
+    )
+    total = np.zeros(limbs, dtype=np.uint64)
+    for value, mask in zip(values, masks):
+        term = vectors.encode(np.array([value]), bits, limbs)
+        total = vectors.added(total, vectors.added(term, mask, limbs), limbs)
+    for mask in masks:
+        total = vectors.added(total, vectors.negated(mask, limbs), limbs)
     exact = sum(Fraction(value) for value in values)
-    error = abs(Fraction(float(vectors.decode(total, bits)[0])) - exact)
+    error = abs(Fraction(float(vectors.decode(total, bits, limbs)[0])) - exact)
     # Beside the terms' rounding that of the result to float64.
     assert error <= Fraction(len(values), 2 ** (bits + 1)) + abs(exact) / 2**52
 
 
-def test_ties_go_to_the_even_number():
+@pytest.mark.parametrize("limbs", [1, 2])
+def test_ties_go_to_the_even_number(limbs):
     ties = np.array([0.5, 1.5, 2.5, -0.5, -1.5]) / 2**8
-    assert vectors.encode(ties, 8).view(np.int64).tolist() == [0, 2, 2, 0, -2]
+    low = vectors.encode(ties, 8, limbs)[: len(ties)]
+    assert low.view(np.int64).tolist() == [0, 2, 2, 0, -2]
+
+
+def test_a_sum_of_low_limbs_is_carried():
+    ring = vectors.encode(np.array([2.0**64 - 2.0**11, 1.0, -1.0]), 0, limbs=2)
+    assert ring.tolist() == [2**64 - 2**11, 1, 2**64 - 1, 0, 0, 2**64 - 1]
+    total = vectors.added(ring, ring, limbs=2)
+    assert total.tolist() == [2**64 - 2**12, 2, 2**64 - 2, 1, 0, 2**64 - 1]
 
 
 def test_a_matrix_as_a_vector_keeps_its_norm_and_comes_back():

@@ -60,7 +60,7 @@ def test_what_is_said_to_go_with_them_goes(config):
         (["ggeur.steps", []], "privacy.secure_sums"),
         ([*OTHERS, "ggeur.weight", "statistics"], "weight: cannot be statistics"),
         ([*LDA, "ggeur.personal.head", "means"], "privacy.secure_sums: must be none"),
-        ([*LDA, f"{OWN}fraction_bits", 41], "privacy.secure_sums_fraction_bits"),
+        ([*LDA, f"{OWN}radius", 1e12], "privacy.secure_sums_fraction_bits"),
         ([*LDA, f"{OWN}min_clients", 2], "privacy.secure_sums_min_clients"),
         ([*LDA, f"{OWN}trust", "file"], "privacy.secure_sums_signing_key"),
         (
@@ -95,10 +95,10 @@ def test_to_compare_keys_takes_secure_sums_and_distributed_mode(config, quicksta
 
 
 def test_the_advice_on_precision_fits(config):
-    radius = [f"{OWN}radius", 40, f"{OWN}max_rows", 16384]
-    with pytest.raises(ConfigError, match="set it to 36"):
+    radius = [f"{OWN}radius", 1e12, f"{OWN}max_rows", 16384]
+    with pytest.raises(ConfigError, match="set it to 31"):
         config(*SUMS, *LDA, *radius)
-    config(*SUMS, *LDA, *radius, f"{OWN}fraction_bits", 36)
+    config(*SUMS, *LDA, *radius, f"{OWN}fraction_bits", 31)
 
 
 def test_the_extra_is_named_where_its_package_is_missing(config, monkeypatch):

@@ -52,6 +52,22 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
     assert not any("sum" in kind.name for kind in plain)
 
 
+@pytest.mark.usefixtures("in_units")
+def test_rows_in_other_units_are_summed_in_two_limbs_and_may_be_standardized(config):
+    radius = ["ggeur.privacy.secure_sums_radius", 1e5]
+    bits = ["ggeur.privacy.secure_sums_fraction_bits", 40]
+    wide = [*LDA, *SUMS, *radius, *bits]
+    sums = run(config(*wide, "ggeur.lda.standardize", True))
+    plain = ["ggeur.lda.standardize", True, *LEAST, "ggeur.temperature", "none"]
+    plain = run(config(*LDA, *plain))
+    for one, other in zip(sums.model.parameters(), plain.model.parameters()):
+        assert ((one - other).abs() <= 1e-4 * other.abs().clamp(min=1e-3)).all()
+    elements = 12 * 17 + 1 + 16 * 17 // 2  # of both stages
+    assert min(sums.round0.statistics_bytes_up.values()) > 16 * elements
+    told = run(config(*wide)).closed_form.details["note"]
+    assert "or set ggeur.lda.standardize to True" in told
+
+
 def test_training_goes_on_from_sums(config):
     results = run(config(*LDA, *START, *GGEUR, *SUMS, *LEAST, *STANDARD))
     assert len(results.rounds) == 3

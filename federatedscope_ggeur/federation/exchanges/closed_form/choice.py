@@ -402,6 +402,8 @@ IN_FEW = (
 OR_SET = ", or set {key} to {value}"
 #: The shares of the variance and of the dimensions for this note.
 _NEARLY_ALL, _FEW = 0.99, 0.2
+#: How much larger than its rounding the sum of a dimension's squares must be.
+_NO_MORE = 1e4
 ENDS = (
     "nothing is trained: no client has enough rows of a class that nobody sent, and "
     "labels and domains are not confounded, so the one-shot head is kept"
@@ -510,15 +512,17 @@ def choose_by_losses(
 
 
 def units_note(
-    form: ClosedForm, statistics: Statistics, tried: bool, rounded: bool = False
+    form: ClosedForm, statistics: Statistics, tried: bool, rounding: float = 0.0
 ) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
     There is none for standardized rows. Where left-out rows have `tried` strengths,
     forms that can standardize rows need none. `auto` tries it, and the others have a
-    note of their own. In `rounded` statistics, such as secure sums, the other
-    dimensions may be rounding alone. To standardize them does harm.
+    note of their own. Numbers may have an error up to `rounding`, as in secure sums. If
+    a dimension is hardly more than that, to standardize it does harm.
     """
+    summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
+    rounded = float(summed[-1]) < _NO_MORE * rounding
     if isinstance(form, Automatic):
         if tried:
             return ""
@@ -526,7 +530,6 @@ def units_note(
     can = any(key.name == "standardize" for key in form.SETTINGS)
     if (form.standardize and not rounded) or (tried and can):
         return ""
-    summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
     parts, dims = summed.cumsum(dim=0), len(summed)
     few = int((parts < _NEARLY_ALL * parts[-1]).sum()) + 1
     if few > _FEW * dims or not parts[-1]:
