@@ -57,7 +57,9 @@ class Server:
     offsets : tuple of bytes
         The messages from which clients work out the offsets of their rows; see
         `MLPHead`. The first has the components. The second names the head for clients
-        that are in these, the third for others. () if there are no offsets.
+        in `summed`, the third for others. () if there are no offsets.
+    summed : frozenset of int
+        With offsets: the clients whose statistics are in the components.
     held_share : float
         The share of their rows that clients do not train on; see `Client.held_out`.
     temperature : float
@@ -104,6 +106,7 @@ class Server:
         self.trains = settings.demands.trains
         self.averages = False
         self.offsets: tuple[bytes, ...] = ()
+        self.summed: frozenset[int] = frozenset()
         self.held_share = 0.0
         self.temperature = self.trained_temperature = 1.0
         self.start_loss: float | None = None

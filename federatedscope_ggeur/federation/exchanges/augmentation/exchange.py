@@ -443,7 +443,6 @@ class AugmentationExchange(Exchange):
         course, sent = self.course, Counter[str]()
         before, held = course.spent(), self.server.space
         space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()
-        known = self.server.merged.rows
         components, *heads = self.server.offsets or (b"", b"", b"")
         share = self.server.held_share
         held_out = HeldOut(share).to_bytes() if share else b""
@@ -452,7 +451,7 @@ class AugmentationExchange(Exchange):
             for k in course.membership.here(window):
                 around = self.prototypes(k)
                 prototypes = around.to_bytes() if around else b""
-                offsets = components, heads[k not in known]
+                offsets = components, heads[k not in self.server.summed]
                 asked[k] = (self.geometry, prototypes, space, *offsets, held_out)
                 sent["geometry_bytes_down"] += len(self.geometry)
                 sent["prototypes_bytes_down"] += len(prototypes)

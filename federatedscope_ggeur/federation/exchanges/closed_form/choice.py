@@ -611,14 +611,21 @@ _FAR_BETTER = 0.5
 LEAST_VALIDATION = 150
 #: So many rows are enough for it: about 200 of all clients.
 _ENOUGH_HELD_OUT = 200
+#: If the one-shot head is wrong on at most this share of left-out rows, probabilities
+#: cannot be far off, and the trained head needs the rows more. Measured in
+#: docs/heads.md.
+_SELDOM_WRONG = 0.2
 
 
-def share_to_hold_out(counts: Sequence[HitCounts], least: int) -> float:
+def share_to_hold_out(choice: Choice, counts: Sequence[HitCounts], least: int) -> float:
     """The share of training rows to hold out for a trained head's temperature.
 
-    It is 0 if there are enough validation rows, or too few rows to spare. A client
-    holds out `least` rows or none.
+    It is 0 if there are enough validation rows, if there are too few rows to spare, or
+    if the one-shot head is seldom wrong on left-out rows. A client holds out at least
+    `least` rows or none.
     """
+    if _wrong_rows(choice) <= _SELDOM_WRONG * choice.details.get("scored_rows", 0):
+        return 0.0
     validation = sum(count.validation for count in counts)
     rows = [count.rows - count.validation for count in counts]
     if validation >= LEAST_VALIDATION or not any(rows):

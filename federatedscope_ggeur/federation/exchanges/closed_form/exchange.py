@@ -611,9 +611,10 @@ class ClosedFormExchange(Exchange):
             inside = OneCandidate(choice.candidate, temperature.value)
             outside = replace(inside, summed=False)
             server.offsets = self._sent, inside.to_bytes(), outside.to_bytes()
+            server.summed = frozenset(server.merged.rows)
         if self._may_hold_out(choice):
             least = server.settings.min_samples
-            server.held_share = share_to_hold_out(self._counts, least)
+            server.held_share = share_to_hold_out(choice, self._counts, least)
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
@@ -697,6 +698,8 @@ class ClosedFormExchange(Exchange):
         kept = {name: torch.tensor(int(value)) for name, value in said.items()}
         for place, part in enumerate(self.server.offsets):
             kept[f"offsets.{place}"] = wire.as_bytes(part)
+        if self.server.offsets:
+            kept["summed"] = torch.tensor(sorted(self.server.summed))
         if self.server.held_share:
             share = torch.tensor(self.server.held_share, dtype=torch.float64)
             kept["held_share"] = share
@@ -708,6 +711,8 @@ class ClosedFormExchange(Exchange):
             self.server.trains = bool(tensors["trains"])
             self.server.averages = bool(tensors.get("averages", False))
             self.server.held_share = float(tensors.get("held_share", 0.0))
+            summed = tensors.get("summed", torch.zeros(0)).tolist()
+            self.server.summed = frozenset(summed)
             parts = (tensors.get(f"offsets.{place}") for place in range(3))
             self.server.offsets = tuple(
                 wire.of_bytes(p) for p in parts if p is not None

@@ -119,13 +119,13 @@ def test_the_head_that_is_left_may_be_the_mean_of_both(by, trained, transform, c
     assert (results.round0.offsets_bytes_down > 0) == (by == "columns")
 
 
-def persons(apart, rows=12):
+def persons(apart, rows=12, noise=1.0):
     """Rows of 12 persons, whose classes lie elsewhere for each, so far `apart`; a third
     for the test."""
     draw = np.random.default_rng(0).normal
     size = (12, 6, rows, 8)  # persons, classes, rows, columns
     own = draw(size=(12, 1, 1, 8)) + 0.5 * draw(size=(12, 6, 1, 8))
-    rows = 2 * draw(size=(1, 6, 1, 8)) + apart * own + draw(size=size)
+    rows = 2 * draw(size=(1, 6, 1, 8)) + apart * own + noise * draw(size=size)
     who, labels, number = (part.ravel() for part in np.indices(size[:3]))
     rows = rows.reshape(-1, 8)
     return FederatedData.from_arrays(rows, labels, who, test=number % 3 == 0)
@@ -154,7 +154,7 @@ def test_rows_held_out_give_the_mean_its_temperature(tmp_path):
     """Its halves do not agree, so the mean is not sure enough."""
     average = {**dict(zip(AVERAGE[:6:2], AVERAGE[1:6:2])), "ggeur.steps": []}
     rounds = {"federate.total_round_num": 5, "train.optimizer.momentum": 0.9}
-    data = persons(1.2, rows=30)
+    data = persons(2.0, rows=30, noise=2.5)
     results = run({**average, **rounds}, data)
     scaling = results.temperature_scaling
     assert results.final.kept.by == "columns"
