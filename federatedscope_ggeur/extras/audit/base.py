@@ -55,7 +55,12 @@ def has_secure_sums(demands: Demands) -> bool:
 
 @dataclass(frozen=True)
 class HeadUpdate:
-    """One client's change of a linear head in a round: weights [C, D], biases [C]."""
+    """One client's change of a head in a round: weights [C, D], biases [C].
+
+    For an MLP the weights are ``V dW``, with the weights V of its last layer before the
+    round, and the change dW of its first one. A row x of class c moves dW by its error
+    times x, and its error lies along row c of V.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -83,7 +88,7 @@ class Transcript:
     trains : bool
         Whether clients train and send updates.
     updates : mapping from client to tuple of HeadUpdate
-        Updates of a linear head in the first rounds, in `space`, which the server gets.
+        Updates of the head in the first rounds, in `space`, which the server gets.
     head : tuple of Tensor or None
         Weights [C, D] and biases [C] of the one-shot head, which everyone gets.
     head_classes : list of int

@@ -130,7 +130,7 @@ def _sent(seen: Transcript, k: int, c: int) -> Tensor:
 
 def _without_updates(report: Report, seen: Transcript) -> list[AttackResult]:
     if seen.trains:
-        return report.untried("the model is no linear head")
+        return report.untried("the model is neither linear nor an MLP")
     return report.nothing("nothing is trained")
 
 

@@ -30,7 +30,8 @@ from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATIS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.geometry import Space
-from federatedscope_ggeur.models import LinearHead
+from federatedscope_ggeur.models import LinearHead, MLPHead
+from federatedscope_ggeur.models.vectors import named_tensors
 
 from .base import HeadUpdate, Lied, Transcript, Truth, has_secure_sums
 from .liar import a_claim, spoken_of
@@ -156,8 +157,8 @@ class _Recorder:
         elif kind is TRAIN and len(answer.params):
             seen.trains = True
             before = Broadcast.from_bytes(parts[0], schema)
-            if isinstance(server.model, LinearHead):
-                moved = HeadUpdate(*_split(server.model, answer.params - before.params))
+            if isinstance(server.model, (LinearHead, MLPHead)):
+                moved = _moved(server.model, before.params, answer.params)
                 seen.updates[k] = (*seen.updates.get(k, ()), moved)
         elif kind is EVALUATE and request.round_number == 0:
             model = server.scored_model
@@ -192,3 +193,14 @@ def _split(model: LinearHead, params: torch.Tensor):
     there = model.at(params)
     linear = there.classifier
     return linear.weight.detach().clone(), linear.bias.detach().clone()
+
+
+def _moved(
+    model: LinearHead | MLPHead, before: torch.Tensor, after: torch.Tensor
+) -> HeadUpdate:
+    change = after - before
+    if isinstance(model, LinearHead):
+        return HeadUpdate(*_split(model, change))
+    last = named_tensors(model, before)["classifier.weight"]
+    moved = named_tensors(model, change)
+    return HeadUpdate(last @ moved["hidden.weight"], moved["classifier.bias"])

@@ -62,9 +62,11 @@ def test_near_owners_learn_nothing(config, settings):
         assert by_name["S2"].passed is True
 
 
-def test_a_head_trained_from_sums_gives_rows_of_small_classes_away(config):
+@pytest.mark.parametrize("hidden", [0, 64])
+def test_a_head_trained_from_sums_gives_rows_of_small_classes_away(config, hidden):
     """None of them to 0.99, but nearly each is the nearest of all known rows."""
-    by_name, findings = found(config, *OTHERS, *SUMS, *SPARSE)
+    mlp = ["ggeur.mlp_hidden_dim", hidden]
+    by_name, findings = found(config, *OTHERS, *SUMS, *SPARSE, *mlp)
     one = by_name["A4"]
     assert fails(findings, "rows") == ("A4",)
     assert one.chance < one.limit < one.value <= one.tried
