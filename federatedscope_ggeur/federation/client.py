@@ -50,8 +50,11 @@ MOST_HELD_OUT = 0.15
 
 
 def held_out_count(rows: int, share: float, least: int) -> int:
-    """How many of a client's rows are held out: a share of them, or none if that is
-    fewer than `least`."""
+    """How many of a client's rows are held out: a share, or none if that is fewer than
+    `least`.
+
+    `rows` are those in its statistics.
+    """
     held = round(share * rows)
     return held if held >= least else 0
 
@@ -151,12 +154,12 @@ class Client:
     states : dict from round to dict from str to Tensor
         The tensors that the method keeps on this client, by round. Round 0 may have the
         client's own one-shot head.
-    held_share : float
-        The share of the training rows that training does not see; see `held_out`.
+    held_share : float or None
+        The share of the training rows that training does not see; see `held_out`. None
+        until the client is prepared for training.
     merged, one_shot : object or None
         The merged statistics, from which left-out rows are subtracted, and the head
-        that gives training rows their offsets. The exchange of the one-shot head sets
-        them.
+        that gives training rows their offsets.
     personal : Tensor of shape (P,), or None
         The weights of the client's own one-shot head, a `scored_model`.
     on_state : callable () or None
@@ -197,7 +200,7 @@ class Client:
         self.aggregation_weight = 0.0
         self.init_broadcast = _NO_TENSORS
         self.states = _NO_STATES
-        self.held_share = 0.0
+        self.held_share: float | None = None
         self.merged: Any = None
         self.one_shot: Any = None
         self.on_state: Callable[[], None] | None = None
@@ -250,16 +253,20 @@ class Client:
         """
         return self.counts >= self.settings.min_samples
 
-    @property
     def held_out(self) -> Tensor:
-        """The training rows that training does not see: a mask [n], drawn by seed."""
-        rows, least = len(self.labels), self.settings.min_samples
-        drawn = held_out_count(rows, self.held_share, least)
-        held = np.zeros(rows, dtype=bool)
-        if drawn:
+        """The training rows that training does not see: a mask [n], drawn by seed.
+
+        They are of the classes of which clients tell something. So an answer about them
+        tells nothing of the others, and no class loses its only rows.
+        """
+        held = torch.zeros(len(self.labels), dtype=torch.bool)
+        if self.held_share:
+            rows = torch.nonzero(self.told[self.labels]).flatten()
+            least = self.settings.min_samples
+            drawn = held_out_count(len(rows), self.held_share, least)
             generator = numpy_generator(self.task.seed, self.number, "held_out")
-            held[generator.permutation(rows)[:drawn]] = True
-        return torch.from_numpy(held)
+            held[rows[generator.permutation(len(rows))[:drawn]]] = True
+        return held
 
     @property
     def recipe(self) -> AugmentedSet | None:

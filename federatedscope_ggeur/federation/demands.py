@@ -49,7 +49,7 @@ class Demands:
         Whether rows can be left out of the statistics of the one-shot head.
     is_cooled : bool
         Whether heads get a temperature. Left-out rows choose it for the one-shot head,
-        and validation rows for a trained head.
+        and validation rows, or rows held out of training, for a trained head.
     tells_confidence : bool
         Whether clients also report how sure the head is of their left-out rows.
     keeps_best : bool
@@ -212,9 +212,9 @@ class Demands:
 
     @property
     def scales_trained(self) -> bool:
-        """Whether validation rows choose the temperature of the trained head.
+        """Whether rows not trained on choose the temperature of the trained head.
 
-        At run time there may be too few validation rows for this.
+        At run time there may be too few such rows.
         """
         is_tried = self.is_cooled and self.trains and self.by_client
         if not is_tried or self.calibrates or not self.federated:

@@ -308,8 +308,8 @@ def _half_squares(graph: _Graph, model: MixtureHead, rows: str) -> str:
 
 
 def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
-    """The logarithm of the mean, summed from its larger part on; one part may be the
-    whole."""
+    """The logarithm of the mean, summed from its larger part on, over the temperature;
+    one part may be the whole."""
     share = model.share.item()
     parts = []
     if share > 0:
@@ -327,11 +327,12 @@ def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
     for weight, logits in parts:
         logits = graph.add("LogSoftmax", logits, axis=1)
         logs.append(graph.add("Add", logits, graph.constant(math.log(weight))))
-    if len(logs) == 1:
-        return logs[0]
-    largest = graph.add("Max", *logs)
-    shares = (graph.add("Exp", graph.add("Sub", one, largest)) for one in logs)
-    return graph.add("Add", graph.add("Log", graph.add("Add", *shares)), largest)
+    log = logs[0]
+    if len(logs) == 2:
+        largest = graph.add("Max", *logs)
+        shares = (graph.add("Exp", graph.add("Sub", one, largest)) for one in logs)
+        log = graph.add("Add", graph.add("Log", graph.add("Add", *shares)), largest)
+    return graph.add("Div", log, graph.constant(model.temperature.item()))
 
 
 def _compared(data: bytes, results: Results, width: int, rows: Rows | None) -> str:

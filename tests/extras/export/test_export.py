@@ -104,7 +104,9 @@ def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share, hidden):
     model = AverageHead(width, classes, hidden).alone(trained, trained=True)
     model.one_shot = fitted("mixture").results_.model
     model.share.data.fill_(share)
+    model.offset.data.fill_(float(share == 0.25))
     model.trained.cool(0.7)
+    model.cool(0.8)
     made = replace(results, model=model)
     features = rows()[0]
     shares, logits = by_onnxruntime(made, features, ["probabilities", "logits"])

@@ -77,29 +77,33 @@ class SetMaker:
     A client that is never drawn only holds this object, and no set.
     """
 
-    __slots__ = ("geometry", "head", "prototypes")
+    __slots__ = ("geometry", "head", "holds_out", "prototypes")
 
     def __init__(
         self,
         geometry: Geometry | None,
         prototypes: Prototypes | None,
         head: tuple[LeaveOneOut, OneCandidate] | None = None,
+        holds_out: bool = False,
     ):
         self.geometry, self.prototypes, self.head = geometry, prototypes, head
+        self.holds_out = holds_out
 
     def __call__(self, client: Client) -> AugmentedSet:
         own, prototypes = client.settings.of(SetSettings), self.prototypes
-        rows, labels, kept = client.features, client.labels, ~client.held_out
-        space: Space | None = client.space
-        if self.head is not None:
-            components, one_shot = self.head
-            logits = ClosedFormClient(client, {}).left_out(components, one_shot)
-            offsets = Model.offsets(logits).float()
-            rows = torch.cat([client.space.features(rows), offsets], dim=1)
-            space = None  # they are in it already
+        rows, labels = client.features, client.labels
+        kept = torch.ones(len(labels), dtype=torch.bool)
+        if self.holds_out:
+            kept = ~client.held_out()
         if not own.train_withheld:
             kept &= client.told[labels]
         rows, labels = chosen_rows(rows, labels, kept)
+        space: Space | None = client.space
+        if self.head is not None:
+            logits = ClosedFormClient(client, {}).left_out(*self.head, kept)
+            offsets = Model.offsets(logits).float()
+            rows = torch.cat([client.space.features(rows), offsets], dim=1)
+            space = None  # they are in it already
         if prototypes is None:
             prototypes = Prototypes(labels[:0], rows[:0])
         elif prototypes.counts is not None:
@@ -134,19 +138,24 @@ class AugmentationClient(ClientSide):
 
         Without geometry (no augmentation steps) the client trains on its own rows.
         Geometry and prototypes are in the space that the server sent with them. With a
-        one-shot head each row has its offsets beside it; see `MLPHead`. The share of
-        rows that is held out is in no set.
+        one-shot head each row has its offsets beside it; see `MLPHead`. Rows that are
+        held out count in the client's weight, but are not trained on.
 
         Raises
         ------
         MessageError
-            This client cannot train with offsets.
+            This client cannot train with offsets, or was prepared with another head or
+            another share of rows. A server that could choose these several times could
+            tell rows apart by the losses on rows held out.
         """
         client, own = self.client, self.client.settings.of(SetSettings)
         training = client.settings.training
+        share = 0.0 if held_out is None else held_out.share
+        before = client.held_share, client.one_shot
+        if client.held_share is not None and before != (share, one_shot):
+            problem = "the client was prepared with another head or share before"
+            raise self.refused(problem, "held_out")
         client.space = self._own_space() if space is None else space.space
-        client.held_share = 0.0 if held_out is None else held_out.share
-        client.one_shot = one_shot
         head = None
         if components is not None or one_shot is not None:
             draws = geometry is not None or prototypes is not None
@@ -174,8 +183,9 @@ class AugmentationClient(ClientSide):
         init_upload = client.task.method.init_upload(
             client.space.features(rows), labels, context
         )
+        client.held_share, client.one_shot = share, one_shot
         # After the context, which would make the set: most clients are never drawn.
-        client.train_on(SetMaker(geometry, prototypes, head))
+        client.train_on(SetMaker(geometry, prototypes, head, holds_out=True))
         client.aggregation_weight = float(weight)
         return PrepareReply(client.number, client.aggregation_weight, init_upload)
 

@@ -617,17 +617,22 @@ _ENOUGH_HELD_OUT = 200
 _SELDOM_WRONG = 0.2
 
 
-def share_to_hold_out(choice: Choice, counts: Sequence[HitCounts], least: int) -> float:
+def share_to_hold_out(
+    choice: Choice,
+    counts: Sequence[HitCounts],
+    uploaded: Mapping[int, int],
+    least: int,
+) -> float:
     """The share of training rows to hold out for a trained head's temperature.
 
     It is 0 if there are enough validation rows, if there are too few rows to spare, or
     if the one-shot head is seldom wrong on left-out rows. A client holds out at least
-    `least` rows or none.
+    `least` of its `uploaded` rows or none.
     """
     if _wrong_rows(choice) <= _SELDOM_WRONG * choice.details.get("scored_rows", 0):
         return 0.0
     validation = sum(count.validation for count in counts)
-    rows = [count.rows - count.validation for count in counts]
+    rows = [uploaded[count.client] for count in counts]
     if validation >= LEAST_VALIDATION or not any(rows):
         return 0.0
     share = min(MOST_HELD_OUT, _ENOUGH_HELD_OUT / sum(rows))

@@ -19,7 +19,7 @@ from torch import Tensor
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import StatisticsError, setting
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.client import Client
+from federatedscope_ggeur.federation.client import Client, chosen_rows
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.federation.wire.schema import Declared
@@ -242,18 +242,21 @@ class ClosedFormClient(ClientSide):
             counts = torch.zeros_like(counts)
         return Confidences(self.client.number, counts)
 
-    def left_out(self, message: LeaveOneOut, head: OneCandidate) -> Tensor:
-        """The logits of the training rows, each left out: float64 [n, C].
+    def left_out(
+        self, message: LeaveOneOut, head: OneCandidate, chosen: Tensor
+    ) -> Tensor:
+        """The logits of the m training rows `chosen`, a mask, each left out: float64
+        [m, C].
 
         Rows of withheld classes are in no statistics; all others score them. Raises
         what `check_offsets` raises.
         """
         client, scores = self.client, self.check_offsets(message, head)
-        number, domain = self._place(message)
-        inside = client.told[client.labels] & head.summed
-        rows = ScoredRows(
-            client.features, client.labels, number, domain, inside, client.weights
-        )
+        features, labels = chosen_rows(client.features, client.labels, chosen)
+        weights = None if client.weights is None else client.weights[chosen]
+        inside = client.told[labels] & head.summed
+        place = self._place(message)
+        rows = ScoredRows(features, labels, *place, inside, weights)
         return left_out_logits(scores, rows, head.temperature)
 
     def check_offsets(self, message: LeaveOneOut, head: OneCandidate) -> LeftOut:
@@ -613,8 +616,9 @@ class ClosedFormExchange(Exchange):
             server.offsets = self._sent, inside.to_bytes(), outside.to_bytes()
             server.summed = frozenset(server.merged.rows)
         if self._may_hold_out(choice):
-            least = server.settings.min_samples
-            server.held_share = share_to_hold_out(choice, self._counts, least)
+            server.held_share = share_to_hold_out(
+                choice, self._counts, server.merged.rows, server.settings.min_samples
+            )
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:

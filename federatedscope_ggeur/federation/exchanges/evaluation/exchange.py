@@ -20,7 +20,7 @@ from federatedscope_ggeur.models.closed_forms import (
     best_temperature,
     in_units,
 )
-from federatedscope_ggeur.models.closed_forms.left_out import TEMPERATURES, log_losses
+from federatedscope_ggeur.models.closed_forms.left_out import log_losses
 from federatedscope_ggeur.models.folding import AverageHead
 from federatedscope_ggeur.reporting import TemperatureScaling, WorstClient, average
 from federatedscope_ggeur.reporting.json_values import from_json_value
@@ -62,8 +62,12 @@ def objections(run: Demands) -> Objections:
         yield Objection("best_by", {"patience": [0]}, why)
 
 
-#: From 1/4 to 16: trained heads are too sure more often than not.
-_TEMPERATURES = tuple(2.0 ** (step / 4) for step in range(-8, TEMPERATURES - 8))
+#: Trained heads are too sure more often than not, and in raw spaces by far. Near 1
+#: steps are small, since most heads are nearly right.
+_TEMPERATURES = tuple(
+    2.0 ** (quarter / 4)
+    for quarter in (*range(-16, -7, 4), -6, *range(-4, 5), *range(6, 25, 2), 28, 32)
+)
 
 
 class EvaluationClient(ClientSide):
@@ -135,7 +139,7 @@ class EvaluationClient(ClientSide):
         if val is not None and len(val) >= least:
             number += len(val)
             losses += _losses(_logits(model, val.features), val.labels, query)
-        held = client.held_out
+        held = client.held_out()
         if held.any():
             number += int(held.sum())
             losses += _losses(self._unseen(model, held), client.labels[held], query)
@@ -147,9 +151,10 @@ class EvaluationClient(ClientSide):
         if client.one_shot is None:
             return _logits(model, rows)
         assert isinstance(model, AverageHead), "one-shot heads give MLPs offsets alone"
-        one_shot = ClosedFormClient(client, {}).left_out(client.merged, client.one_shot)
+        side = ClosedFormClient(client, {})
+        one_shot = side.left_out(client.merged, client.one_shot, held)
         dim, mean = rows.shape[1], model
-        beside = torch.cat([rows, one_shot[held].to(rows.dtype)], dim=1)
+        beside = torch.cat([rows, one_shot.to(rows.dtype)], dim=1)
         logits = mean.in_chunks(lambda x: mean.beside(x[:, dim:], x[:, :dim]), beside)
         return logits.cpu().double()
 
@@ -265,7 +270,8 @@ class EvaluationExchange(Exchange):
     objections = staticmethod(objections)
     REVEALS = (
         "each client's scores: rows, hits and the sum of their losses, also without "
-        "the rows of classes that nobody sent"
+        "the rows of classes that nobody sent; once the losses on rows for validation "
+        "or held out of training"
     )
 
     def __init__(self, course):

@@ -345,12 +345,13 @@ def test_about_200_rows_are_held_out_if_heads_are_often_wrong_and_rows_are_many(
     clients, rows, validation, share
 ):
     first = HitCounts(1, rows + validation, torch.zeros(1), validation, rows)
-    others = [HitCounts(2, rows, torch.zeros(1), 0, rows)] * (clients - 1)
+    others = [HitCounts(2, 2 * rows, torch.zeros(1), 0, rows)] * (clients - 1)
     counts, form = [first, *others], CLOSED_FORMS["ncm"]()
+    sent = {1: rows, 2: rows}
     for accuracy, wanted in ((0.79, share), (0.8, 0.0)):
         scored = {"scored_rows": 100, "candidates": [{"accuracy": accuracy}]}
         choice = Choice(form, scored, form, (0,))
-        assert share_to_hold_out(choice, counts, least=5) == wanted
+        assert share_to_hold_out(choice, counts, sent, least=5) == wanted
 
 
 @pytest.mark.parametrize("hidden", [0, 256])

@@ -17,6 +17,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
     SetMaker,
 )
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import HeldOut
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     HitCounts,
     LeaveOneOut,
@@ -329,7 +330,8 @@ def test_logits_of_training_rows_are_those_of_rows_left_out():
     is_sent = (client.counts >= 6)[client.labels]
     assert 0 < is_sent.sum() < len(is_sent)
     head = OneCandidate(0, 0.5)
-    found = ClosedFormClient(client, {}).left_out(message, head)
+    everything = torch.ones(len(client.labels), dtype=torch.bool)
+    found = ClosedFormClient(client, {}).left_out(message, head, everything)
     sides = ClosedFormClient(client, {}), ClosedFormClient(client, {})
     (left_out, _), score = sides[0].parts(message), message.scores(sides[0].form, 0)
     outside = replace(
@@ -340,21 +342,25 @@ def test_logits_of_training_rows_are_those_of_rows_left_out():
     )
     for rows, kept in ((left_out, is_sent), (outside, ~is_sent)):
         torch.testing.assert_close(found[kept], score(rows)[0] / 0.5)
-    none = ClosedFormClient(client, {}).left_out(message, OneCandidate(0, 0.5, False))
+    unsummed = OneCandidate(0, 0.5, False)
+    none = ClosedFormClient(client, {}).left_out(message, unsummed, is_sent)
     everyone = replace(left_out, inside=torch.zeros_like(left_out.inside))
-    torch.testing.assert_close(none[is_sent], score(everyone)[0] / 0.5)
+    torch.testing.assert_close(none, score(everyone)[0] / 0.5)
     doubled = replace(message.components, means=2 * message.components.means)
     with pytest.raises(MessageError, match="with other components"):
-        sides[0].left_out(LeaveOneOut(doubled), head)
+        sides[0].left_out(LeaveOneOut(doubled), head, everything)
     with pytest.raises(MessageError, match="there is no candidate 1"):
-        sides[1].left_out(message, OneCandidate(1, 0.5))
+        sides[1].left_out(message, OneCandidate(1, 0.5), everything)
     nothing = LeaveOneOut(replace(message.components, scatter=None))
     client.merged, client.settings = None, chosen_federation("lda").settings
     with pytest.raises(MessageError, match="components"):
-        ClosedFormClient(client, {}).left_out(nothing, head)
+        ClosedFormClient(client, {}).left_out(nothing, head, everything)
     for parts in ((message, head), (message, None), (None, head)):
         with pytest.raises(MessageError, match="offsets need a one-shot head, an MLP"):
             AugmentationClient(client, {}).prepare(None, None, None, *parts)
+    AugmentationClient(client, {}).prepare(None, None, held_out=HeldOut(0.1))
+    with pytest.raises(MessageError, match="with another head or share before"):
+        AugmentationClient(client, {}).prepare(None, None, held_out=HeldOut(0.11))
 
 
 @pytest.mark.parametrize("with_offsets", [True, False])
@@ -365,10 +371,10 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
     client, message, query = asked(1)
     client.held_share, dim = 0.15, client.features.shape[1]
     classes = message.components.num_classes
-    held = client.held_out
-    assert torch.equal(client.held_out, held)
+    held = client.held_out()
+    assert torch.equal(client.held_out(), held)
     assert held.sum() == round(0.15 * len(client.labels)) == 3
-    trained_on = SetMaker(None, None)(client)
+    trained_on = SetMaker(None, None, holds_out=True)(client)
     assert torch.equal(trained_on.features, client.features[~held])
     assert torch.equal(trained_on.own_labels, client.labels[~held])
 
@@ -401,8 +407,13 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
     assert answer.losses[0].tolist() == pytest.approx(
         [64 * float(each) for each in wanted], abs=0.51
     )
-    client.settings = replace(client.settings, min_samples=4)
-    assert not client.held_out.any()
+    # Only rows of classes of which the client tells something, and enough of them.
+    assert client.counts.tolist() == [7, 6, 2, 5]
+    client.held_share = 0.5
+    for threshold, drawn in ((5, 9), (6, 6), (7, 0)):
+        client.settings = replace(client.settings, min_samples=threshold)
+        assert client.held_out().sum() == drawn
+        assert (client.counts[client.labels[client.held_out()]] >= threshold).all()
 
 
 # Which of two heads a run leaves, by its records alone.
