@@ -27,7 +27,9 @@ class Release:
         What hid the statistics of single clients from the server, such as "secure
         sums"; "" if the server saw them.
     rounding : float
-        The largest error by rounding of any number in the statistics.
+        About the largest error by rounding in the statistics of a small dimension.
+    finer : str
+        What to do for less rounding.
     solve : callable (ClosedForm) -> Solved, or None
         Makes the head from statistics with noise, which stand in place of all others.
     """
@@ -37,6 +39,7 @@ class Release:
     for_head: Callable[[ClosedForm], Statistics]
     hidden_by: str = ""
     rounding: float = 0.0
+    finer: str = ""
     solve: Callable[[ClosedForm], Solved] | None = None
 
     @classmethod

@@ -55,11 +55,10 @@ def has_secure_sums(demands: Demands) -> bool:
 
 @dataclass(frozen=True)
 class HeadUpdate:
-    """One client's change of a head in a round: weights [C, D], biases [C].
+    """One client's change of the last layer of a head in a round: weights [C, D],
+    biases [C].
 
-    For an MLP the weights are ``V dW``, with the weights V of its last layer before the
-    round, and the change dW of its first one. A row x of class c moves dW by its error
-    times x, and its error lies along row c of V.
+    For an MLP D is the number of hidden units: it is a linear head on these.
     """
 
     weight: Tensor
@@ -88,7 +87,9 @@ class Transcript:
     trains : bool
         Whether clients train and send updates.
     updates : mapping from client to tuple of HeadUpdate
-        Updates of the head in the first rounds, in `space`, which the server gets.
+        Updates of the head in the first rounds, which the server gets.
+    represent : callable (Tensor) -> Tensor, or None
+        What the head's last layer takes in of rows in `space`, in the first round.
     head : tuple of Tensor or None
         Weights [C, D] and biases [C] of the one-shot head, which everyone gets.
     head_classes : list of int
@@ -118,6 +119,7 @@ class Transcript:
     replies: dict[int, PrepareReply] = field(default_factory=dict)
     trains: bool = False
     updates: dict[int, tuple[HeadUpdate, ...]] = field(default_factory=dict)
+    represent: Callable[[Tensor], Tensor] | None = None
     head: tuple[Tensor, Tensor] | None = None
     head_classes: tuple[int, ...] = ()
     left_out: LeaveOneOut | None = None
@@ -127,6 +129,10 @@ class Transcript:
     domains: dict[int, str] = field(default_factory=dict)
     lied: Lied | None = None
     noisy: NoisyStatistics | None = None
+
+    def represented(self, rows: Tensor) -> Tensor:
+        """Rows in `space` as the head's last layer takes them in."""
+        return rows if self.represent is None else self.represent(rows).detach()
 
     @property
     def sets(self) -> SetSettings:

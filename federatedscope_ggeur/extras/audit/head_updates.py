@@ -88,7 +88,7 @@ def guesses(updates: Sequence[HeadUpdate], c: int, absent: Tensor) -> Tensor:
 
 
 class _Known:
-    """Rows that the attack assumes the server knows, in the space of training."""
+    """Rows that the attack assumes the server knows, as the last layer gets them."""
 
     def __init__(self, seen: Transcript, truth: Truth):
         own = [(torch.full_like(y, k), x, y) for k, (x, y) in truth.clients.items()]
@@ -96,7 +96,7 @@ class _Known:
         self.owners, raw, self.labels = (
             torch.cat(parts) for parts in zip(*own, nobody)
         )
-        self.features = seen.space.features(raw)
+        self.features = seen.represented(seen.space.features(raw))
         self._centred = self.features - self.features.mean(dim=0)
 
     def of_client(self, k: int, c: int) -> Tensor:
@@ -120,12 +120,13 @@ class _Known:
 
 
 def _sent(seen: Transcript, k: int, c: int) -> Tensor:
-    """The prototypes [P, D] of class `c` that client `k` got, in the training space."""
+    """The prototypes [P, D] of class `c` that client `k` got, as the last layer gets
+    them."""
     got = seen.prototypes.get(k)
     if got is None:
         return torch.zeros(0, 0)
     rows = got.prototypes[got.labels == c]
-    return rows if got.counts is None else seen.space.features(rows)
+    return seen.represented(rows if got.counts is None else seen.space.features(rows))
 
 
 def _without_updates(report: Report, seen: Transcript) -> list[AttackResult]:

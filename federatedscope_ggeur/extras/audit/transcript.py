@@ -31,7 +31,6 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead, MLPHead
-from federatedscope_ggeur.models.vectors import named_tensors
 
 from .base import HeadUpdate, Lied, Transcript, Truth, has_secure_sums
 from .liar import a_claim, spoken_of
@@ -158,8 +157,10 @@ class _Recorder:
             seen.trains = True
             before = Broadcast.from_bytes(parts[0], schema)
             if isinstance(server.model, (LinearHead, MLPHead)):
-                moved = _moved(server.model, before.params, answer.params)
+                moved = HeadUpdate(*_split(server.model, answer.params - before.params))
                 seen.updates[k] = (*seen.updates.get(k, ()), moved)
+                if seen.represent is None:
+                    seen.represent = server.model.at(before.params).last_input
         elif kind is EVALUATE and request.round_number == 0:
             model = server.scored_model
             params = Broadcast.from_bytes(parts[0], server.task.schema(model)).params
@@ -188,19 +189,8 @@ class _Recorder:
         return seen
 
 
-def _split(model: LinearHead, params: torch.Tensor):
-    """Split a linear head's vector into weights [C, D] and biases [C]."""
+def _split(model: LinearHead | MLPHead, params: torch.Tensor):
+    """The weights [C, D] and biases [C] of a head's last layer."""
     there = model.at(params)
     linear = there.classifier
     return linear.weight.detach().clone(), linear.bias.detach().clone()
-
-
-def _moved(
-    model: LinearHead | MLPHead, before: torch.Tensor, after: torch.Tensor
-) -> HeadUpdate:
-    change = after - before
-    if isinstance(model, LinearHead):
-        return HeadUpdate(*_split(model, change))
-    last = named_tensors(model, before)["classifier.weight"]
-    moved = named_tensors(model, change)
-    return HeadUpdate(last @ moved["hidden.weight"], moved["classifier.bias"])

@@ -173,7 +173,7 @@ class MaskedVector(wire.Payload, kind="masked_vector"):
     client : int
     session, stage : bytes, str
     masked : Tensor of shape (P,), int64
-        Elements of the ring of integers modulo 2^64.
+        Elements of the ring; see the module `vectors`.
     """
 
     client: int = wire.client()

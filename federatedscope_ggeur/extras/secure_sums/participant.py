@@ -197,7 +197,8 @@ class Participant:
         if stage != following:
             raise _refusal("stage", f"expected '{following}', got '{stage}'")
         self._check_peers(request, now)
-        vector, limbs = self._vector(request, now), self._settings.limbs(stage)
+        vector = self._vector(request, now)
+        limbs = self._settings.limbs(stage)
         if stage == stages[0] and self._settings.confirm:
             confirm(self._number, request.roster, request.keys)
         masks = mask(

@@ -37,8 +37,8 @@ _WORD = 2.0**64
 def encode(values: np.ndarray, bits: int, limbs: int = 1) -> np.ndarray:
     """Encode float64 numbers [n] in fixed point, with f = `bits` fraction bits.
 
-    Each value v becomes ``round_half_even(v 2^f)``. The result is uint64 [limbs n]. No
-    absolute value may exceed ``2^(64 limbs - 1 - f)``.
+    Each value v becomes ``round_half_even(v 2^f)``. The result is uint64 [limbs n]. All
+    absolute values must be below ``2^(64 limbs - 1 - f)``.
     """
     values = np.asarray(values, dtype=np.float64)
     if limbs == 1:
@@ -48,6 +48,24 @@ def encode(values: np.ndarray, bits: int, limbs: int = 1) -> np.ndarray:
     ring = np.concatenate([np.rint(rest), whole]).astype(np.uint64)
     below = np.tile(values < 0, 2)
     return np.where(below, negated(ring, limbs), ring)
+
+
+def filled(
+    ring: np.ndarray, values: np.ndarray, bits: int, drawn: np.ndarray, limbs: int = 1
+) -> np.ndarray:
+    """Fill the low bits of encoded `values` [n], those that float64 does not have.
+
+    They are zero in a large number. In the sum the low bits would be those of small
+    numbers alone, so of the client with the fewest rows. `drawn` has random words
+    [limbs n].
+    """
+    spare = np.log2(np.spacing(np.abs(values))).astype(np.int64) + bits
+    masks = []
+    for limb in range(limbs):
+        width = (spare - 64 * limb).clip(0, 64)
+        some = np.left_shift(np.uint64(1), width.clip(0, 63).astype(np.uint64))
+        masks.append(np.where(width == 64, ~np.uint64(0), some - np.uint64(1)))
+    return added(ring, drawn & np.concatenate(masks), limbs)
 
 
 def decode(total: np.ndarray, bits: int, limbs: int = 1) -> np.ndarray:
@@ -197,7 +215,7 @@ class ClientRows:
             few = max(few, min(FEW_BEHIND_A_SHAPE, settings.dim))
         flags = np.append(near, 0 < rest <= few)
         limbs = settings.limbs(MEANS)
-        encoded = encode(sums[classes].flatten().numpy(), settings.fraction_bits, limbs)
+        encoded = self._encoded(MEANS, sums[classes].flatten().numpy())
         return joined(encoded, encode(flags, 0, limbs), limbs=limbs)
 
     def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
@@ -206,7 +224,7 @@ class ClientRows:
         The scatter is the sum of ``(x - o)(x - o)^T`` over the rows x of the classes
         `named`, with o = `origin` [D].
         """
-        dim, bits = self.settings.dim, self.settings.fraction_bits
+        dim = self.settings.dim
         inside = torch.zeros(self.settings.num_classes, dtype=torch.bool)
         inside[list(named.classes)] = True
         rows = self.features[inside[self.labels]]
@@ -214,7 +232,19 @@ class ClientRows:
         for part in rows.split(_CHUNK):
             centred = part.to(F64) - origin.to(F64)
             total += centred.T @ centred
-        return encode(svec(total.numpy()), bits, self.settings.limbs(POOLED))
+        return self._encoded(POOLED, svec(total.numpy()))
+
+    def _encoded(self, stage: str, values: np.ndarray) -> np.ndarray:
+        """The numbers of a stage in the ring, with their low bits filled.
+
+        What fills them depends on the rows alone: sums over the same rows are the same,
+        and whoever does not know all rows of a client cannot take it away.
+        """
+        bits, limbs = self.settings.fraction_bits, self.settings.limbs(stage)
+        rows = self.features.contiguous().numpy().tobytes()
+        key = digest("low bits", rows, self.labels.numpy().tobytes())
+        drawn = stream(key, b"", stage.encode(), limbs * len(values))
+        return filled(encode(values, bits, limbs), values, bits, drawn, limbs)
 
 
 @dataclass(frozen=True)
@@ -336,15 +366,14 @@ def pooled_statistics(
     weights = held.counts[held.classes].double()
     within = about - (offsets * weights[:, None]).T @ offsets
     within = (within + within.T) / 2
-    values = torch.linalg.eigvalsh(within)
-    trace = max(float(within.trace()), 0.0)
-    if len(values) and float(values[0]) < -max(1e-9 * trace / dim, noise):
+    # Each dimension in its own unit: the rounding of large ones is too much for small
+    # ones. A dimension that is hardly more than rounding may be off by its whole size.
+    units = diagonal.clamp(min=max(noise, torch.finfo(F64).tiny)).sqrt()
+    values, vectors = torch.linalg.eigh(within / units.outer(units))
+    smallest = float(units.min()) if dim else 1.0
+    if len(values) and float(values[0]) < -max(1e-9, noise / smallest**2):
         raise broken("pooled", "a scatter that is not positive semi-definite")
     if (values < 0).any():
-        # Each dimension in its own unit: the rounding of large ones is too much for
-        # small ones.
-        units = within.diag().clamp(min=noise).sqrt()
-        values, vectors = torch.linalg.eigh(within / units.outer(units))
         within = (vectors * values.clamp(min=0)) @ vectors.T * units.outer(units)
         within = (within + within.T) / 2
     return Statistics.of_pooled(held.counts, held.means, scatter=within)

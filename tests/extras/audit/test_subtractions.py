@@ -5,6 +5,8 @@ A2, A3, A8, A10: members are told where something says so, and not by chance.
 Tests of audit/class_rows.py, too: A1 and A1b, which solve for rows.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -62,7 +64,12 @@ from federatedscope_ggeur.extras.audit.told_numbers import a6, a7
 from federatedscope_ggeur.extras.audit.transcript import recorded
 from federatedscope_ggeur.extras.audit.transcript import truth_of as rows_of
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
-from federatedscope_ggeur.extras.secure_sums.vectors import ClientRows, Named
+from federatedscope_ggeur.extras.secure_sums.vectors import (
+    ClientRows,
+    Named,
+    decode,
+    parted,
+)
 from federatedscope_ggeur.federation.exchanges.augmentation import messages
 from federatedscope_ggeur.federation.exchanges.closed_form import choice
 from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
@@ -215,9 +222,12 @@ def test_it_has_the_means_of_few_rows_of_others(config, name):
     assert (found.value, found.tried, found.passed) == (8.0, 8, False)
 
 
-def test_what_it_adds_is_what_such_rows_would(config):
+@pytest.mark.parametrize("bits", [38, 70])
+def test_what_it_adds_is_what_such_rows_would(config, bits):
     """Its sums beside those of a client that has all the rows it claims."""
-    settings = sums_of(config)
+    settings = replace(sums_of(config), fraction_bits=bits)
+    limbs = settings.limbs("means")
+    assert limbs == (1 if bits == 38 else 2)
     dim, classes, radius = settings.dim, settings.num_classes, settings.radius
     x, y = gaussian(0, 30, dim), torch.arange(30) % classes
     rows = torch.zeros(classes, dtype=torch.int64)
@@ -231,10 +241,16 @@ def test_what_it_adds_is_what_such_rows_would(config):
     named = Named((1, 2, 5), (20, 9, 400))
     origin = gaussian(1, 1, dim)[0]
     assert (liar.counts() == having.counts()).all()
-    assert (liar.means(named)[:-4] == having.means(named)[:-4]).all()
-    assert not liar.means(named)[-4:].any()
-    apart = (liar.pooled(named, origin) - having.pooled(named, origin)).view("int64")
-    assert abs(apart).max() < 2**settings.fraction_bits * 1e-6
+    numbers, flags = parted(liar.means(named), 3 * dim, limbs)
+    wanted = parted(having.means(named), 3 * dim, limbs)[0]
+    close = {"rtol": 0, "atol": 1e-6}
+    for one, other in (
+        (numbers, wanted),
+        (liar.pooled(named, origin), having.pooled(named, origin)),
+    ):
+        one, other = (decode(ring, bits, limbs) for ring in (one, other))
+        np.testing.assert_allclose(one, other, **close)
+    assert not flags.any()
 
 
 def test_the_liar_is_who_has_most_to_gain_and_keeps_within_bounds(config):

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.datasets import load_breast_cancer
 from sums_of import (
     CLASSES,
     DIM,
@@ -243,18 +244,64 @@ def test_a_sum_is_exact_but_for_the_rounding_of_its_terms(values, ring, seed):
     assert error <= Fraction(len(values), 2 ** (bits + 1)) + abs(exact) / 2**52
 
 
+@given(st.floats(-1e9, 1e9), st.integers(8, 90), st.integers(0, 2**32))
+def test_low_bits_that_a_number_does_not_have_are_filled(value, bits, seed):
+    """Without them each client's numbers would end in other zeros, and the low bits of
+    a sum would be those of the client with the smallest."""
+    values, ulp = np.array([value]), np.spacing(abs(value))
+    plain = vectors.encode(values, bits, 2)
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, 2**64, size=(100, 2), dtype=np.uint64)
+    found = [vectors.filled(plain, values, bits, one, 2) for one in drawn]
+    apart = [vectors.added(one, vectors.negated(plain, 2), 2) for one in found]
+    sizes = np.array([float(vectors.decode(one, bits, 2)[0]) for one in apart])
+    assert ((sizes >= 0) & (sizes < ulp)).all()
+    if ulp > 2.0**-bits:
+        assert 0.3 < (sizes >= ulp / 2).mean() < 0.7
+        lowest = [int(one[0] & np.uint64(1)) for one in apart]
+        assert 0.3 < np.mean(lowest) < 0.7
+
+
+def test_a_client_of_one_row_is_not_read_off_the_low_bits_of_the_scatter():
+    """Less the row, the sum would end in zeros: the others' numbers are larger."""
+    x = torch.tensor(load_breast_cancer().data, dtype=torch.float32)
+    settings = replace(
+        SETTINGS, num_classes=1, dim=30, radius=6e3, fraction_bits=60, max_rows=2**20
+    )
+    named, origin = vectors.Named((0,), (500,)), x.mean(dim=0)
+
+    def pooled_of(rows):
+        labels = torch.zeros(len(rows), dtype=torch.int64)
+        return vectors.ClientRows(rows, labels, settings).pooled(named, origin)
+
+    total = pooled_of(x[:1])
+    for others in x[1:451].split(150):
+        total = vectors.added(total, pooled_of(others), limbs=2)
+    assert (pooled_of(x[1:151]) == pooled_of(x[1:151])).all()
+    zeros = []
+    for row in (0, *range(451, 500)):
+        left = vectors.added(total, vectors.negated(pooled_of(x[row, None]), 2), 2)
+        low = left[: len(left) // 2]
+        zeros.append(int(((low & (~low + np.uint64(1))) >= 2**4).sum()))
+    assert zeros[0] <= max(zeros[1:])
+
+
+def test_a_column_far_apart_does_not_hide_the_others():
+    """Its rounding is larger than the variance of theirs."""
+    clients = {}
+    for k, (x, y) in clients_of((40, 30, 50)).items():
+        clients[k] = torch.cat([x, 1e3 * y[:, None].float()], dim=1), y
+    settings = replace(SETTINGS, dim=DIM + 1, radius=5e3, fraction_bits=40)
+    held = Sum(clients, settings).run().statistics
+    _, _, scatter = plain({k: (x[:, :DIM], y) for k, (x, y) in clients.items()}, 3)
+    assert relative(held.scatter()[:DIM, :DIM], scatter) < 1e-6
+
+
 @pytest.mark.parametrize("limbs", [1, 2])
 def test_ties_go_to_the_even_number(limbs):
     ties = np.array([0.5, 1.5, 2.5, -0.5, -1.5]) / 2**8
     low = vectors.encode(ties, 8, limbs)[: len(ties)]
     assert low.view(np.int64).tolist() == [0, 2, 2, 0, -2]
-
-
-def test_a_sum_of_low_limbs_is_carried():
-    ring = vectors.encode(np.array([2.0**64 - 2.0**11, 1.0, -1.0]), 0, limbs=2)
-    assert ring.tolist() == [2**64 - 2**11, 1, 2**64 - 1, 0, 0, 2**64 - 1]
-    total = vectors.added(ring, ring, limbs=2)
-    assert total.tolist() == [2**64 - 2**12, 2, 2**64 - 2, 1, 0, 2**64 - 1]
 
 
 def test_a_matrix_as_a_vector_keeps_its_norm_and_comes_back():

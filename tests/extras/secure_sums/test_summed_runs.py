@@ -183,14 +183,13 @@ def test_the_same_seed_gives_the_same_numbers_although_masks_are_fresh(
 
 
 @pytest.mark.parametrize("standardize", [False, True])
-def test_where_units_differ_scaling_is_advised_and_not_to_standardize(standardize):
-    """Sums are rounded, and the small dimensions may be rounding alone."""
+def test_where_small_dimensions_are_rounding_nobody_is_told_to_standardize(standardize):
     rows = torch.randn(80, 6, generator=torch.Generator().manual_seed(0))
     rows[:, 0] *= 1e6
     data = FederatedData.from_arrays(rows, torch.arange(80) % 2, torch.arange(80) % 4)
     lda = {"ggeur.closed_form": "lda", "ggeur.lda.standardize": standardize}
     lda |= {"ggeur.privacy.secure_sums": "statistics", "data.transform": ["l2"]}
     notes = " ".join(run(lda, data).notes)
-    assert "in 1 of 6 dimensions" in notes
-    assert "scale them beforehand" in notes
-    assert "standardize" not in notes
+    assert ("in 1 of 6 dimensions" in notes) != standardize
+    assert ("raise ggeur.privacy.secure_sums_fraction_bits" in notes) == standardize
+    assert "to True" not in notes

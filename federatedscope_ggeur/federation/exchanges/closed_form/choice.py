@@ -400,6 +400,10 @@ IN_FEW = (
     "others; if dimensions have different units, scale them beforehand"
 )
 OR_SET = ", or set {key} to {value}"
+ROUNDED = (
+    "some dimensions are hardly more than the rounding of the statistics, and rows are "
+    "standardized; {finer}, or scale dimensions beforehand"
+)
 #: The shares of the variance and of the dimensions for this note.
 _NEARLY_ALL, _FEW = 0.99, 0.2
 #: How much larger than its rounding the sum of a dimension's squares must be.
@@ -512,23 +516,33 @@ def choose_by_losses(
 
 
 def units_note(
-    form: ClosedForm, statistics: Statistics, tried: bool, rounding: float = 0.0
+    form: ClosedForm,
+    statistics: Statistics,
+    tried: bool,
+    rounding: float = 0.0,
+    finer: str = "",
 ) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
     There is none for standardized rows. Where left-out rows have `tried` strengths,
     forms that can standardize rows need none. `auto` tries it, and the others have a
-    note of their own. Numbers may have an error up to `rounding`, as in secure sums. If
-    a dimension is hardly more than that, to standardize it does harm.
+    note of their own.
+
+    The sums of a dimension's squares may have an error of about `rounding`, as in
+    secure sums. If a dimension that is not constant is hardly more than that, to
+    standardize it does harm. Then the note says so, and what to do: `finer`.
     """
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
-    rounded = float(summed[-1]) < _NO_MORE * rounding
+    varying = summed[summed > rounding / _NO_MORE]
+    rounded = bool((varying < _NO_MORE * rounding).any())
+    if form.standardize and rounded:
+        return ROUNDED.format(finer=finer)
     if isinstance(form, Automatic):
         if tried:
             return ""
         form = form.choice or form.lda
     can = any(key.name == "standardize" for key in form.SETTINGS)
-    if (form.standardize and not rounded) or (tried and can):
+    if form.standardize or (tried and can):
         return ""
     parts, dims = summed.cumsum(dim=0), len(summed)
     few = int((parts < _NEARLY_ALL * parts[-1]).sum()) + 1

@@ -150,7 +150,7 @@ def test_a_mean_with_an_mlp_loses_nothing_where_clients_differ(apart, method, by
     assert both.final.avg >= one_shot.final.avg > trained.final.avg + 0.01
 
 
-def test_rows_held_out_give_the_mean_its_temperature(tmp_path):
+def test_rows_held_out_give_the_mean_its_temperature():
     """Its halves do not agree, so the mean is not sure enough."""
     average = {**dict(zip(AVERAGE[:6:2], AVERAGE[1:6:2])), "ggeur.steps": []}
     rounds = {"federate.total_round_num": 5, "train.optimizer.momentum": 0.9}
@@ -166,8 +166,6 @@ def test_rows_held_out_give_the_mean_its_temperature(tmp_path):
     assert scaling.loss < scaling.loss_before
     probabilities = results.final.probabilities
     assert probabilities.after.ece < probabilities.before.ece
-    without = run({**average, **rounds, "ggeur.temperature": "none"}, data)
-    assert without.temperature_scaling is None
 
 
 @pytest.mark.slow
