@@ -100,7 +100,9 @@ class SetMaker:
         rows, labels = chosen_rows(rows, labels, kept)
         space: Space | None = client.space
         if self.head is not None:
-            logits = ClosedFormClient(client, {}).left_out(*self.head, kept)
+            components, one_shot = self.head
+            side = ClosedFormClient(client, {})
+            logits = side.left_out(components, one_shot, kept)
             offsets = Model.offsets(logits).float()
             rows = torch.cat([client.space.features(rows), offsets], dim=1)
             space = None  # they are in it already

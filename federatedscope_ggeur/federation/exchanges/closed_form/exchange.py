@@ -255,8 +255,8 @@ class ClosedFormClient(ClientSide):
         features, labels = chosen_rows(client.features, client.labels, chosen)
         weights = None if client.weights is None else client.weights[chosen]
         inside = client.told[labels] & head.summed
-        place = self._place(message)
-        rows = ScoredRows(features, labels, *place, inside, weights)
+        number, domain = self._place(message)
+        rows = ScoredRows(features, labels, number, domain, inside, weights)
         return left_out_logits(scores, rows, head.temperature)
 
     def check_offsets(self, message: LeaveOneOut, head: OneCandidate) -> LeftOut:
@@ -739,7 +739,8 @@ class ClosedFormExchange(Exchange):
         if share > LARGER_PART or not self._demands.leaves_one_out:
             return Choice(form, {"confounded_share": share}, form, (0,), 0)
         self._sent = self._left_out_of(components)
-        self._counts = counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
+        counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
+        self._counts = counts
         uploaded, classes = self.server.merged.rows, components.num_classes
         domains = self.server.client_domains
         sizes = Counter(domains.values())
