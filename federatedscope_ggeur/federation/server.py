@@ -60,6 +60,8 @@ class Server:
         in `summed`, the third for others. () if there are no offsets.
     summed : frozenset of int
         With offsets: the clients whose statistics are in the components.
+    unsent : tuple of int
+        Where the run averages: the classes that nobody sent statistics of.
     held_share : float
         The share of their rows that clients do not train on; see `Client.held_out`.
     temperature : float
@@ -107,6 +109,7 @@ class Server:
         self.averages = False
         self.offsets: tuple[bytes, ...] = ()
         self.summed: frozenset[int] = frozenset()
+        self.unsent: tuple[int, ...] = ()
         self.held_share = 0.0
         self.temperature = self.trained_temperature = 1.0
         self.start_loss: float | None = None
@@ -170,7 +173,7 @@ class Server:
         if self.averages and self.solved_params is not None:
             with_offsets = bool(self.offsets)
             one_shot, model = self.solved_params, self.scored_model
-            params = averaged(model, one_shot, params, with_offsets)
+            params = averaged(model, one_shot, params, with_offsets, self.unsent)
         if self.trained_temperature == 1.0:
             return params
         head = self.scored_model.at(params)

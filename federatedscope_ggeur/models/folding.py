@@ -6,6 +6,7 @@ The mean of the probabilities of two heads, as one head.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,10 @@ class AverageHead(Model):
         1 if the trained head learnt with offsets, else 0.
     temperature : Parameter of shape (1,)
         T.
+    known : Parameter of shape (C,)
+        1 for the classes that the one-shot head knows, else 0. In a mean, it says how
+        the trained head's probability of all these divides among them. Other classes
+        have the trained head's probabilities.
     one_shot : MixtureHead
     trained : MixtureHead or MLPHead
         A linear head is a mixture head with one component for each class.
@@ -52,6 +57,7 @@ class AverageHead(Model):
         self.share = nn.Parameter(torch.ones(1))
         self.offset = nn.Parameter(torch.zeros(1))
         self.temperature = nn.Parameter(torch.ones(1))
+        self.known = nn.Parameter(torch.ones(num_classes))
         self.one_shot = MixtureHead(in_features, num_classes)
         self.trained: MixtureHead | MLPHead = MixtureHead(in_features, num_classes)
         if hidden:
@@ -77,7 +83,8 @@ class AverageHead(Model):
         return model
 
     def _load_from_state_dict(self, state: dict, prefix: str, *rest) -> None:
-        # Heads of earlier releases had neither.
+        # Heads of earlier releases had none of these.
+        state.setdefault(f"{prefix}known", torch.ones(self.num_classes))
         state.setdefault(f"{prefix}offset", torch.zeros(1))
         state.setdefault(f"{prefix}temperature", torch.ones(1))
         super()._load_from_state_dict(state, prefix, *rest)
@@ -87,6 +94,7 @@ class AverageHead(Model):
         self.share.data.fill_(1.0)
         self.offset.data.zero_()
         self.temperature.data.fill_(1.0)
+        self.known.data.fill_(1.0)
         for part in (self.one_shot, self.trained):
             if isinstance(part, MixtureHead):
                 part.reset()
@@ -97,8 +105,8 @@ class AverageHead(Model):
     def make_room_for(self, size: int) -> None:
         """Resize the one-shot part, so that the whole model has `size` parameters."""
         kept = sum(p.numel() for p in self.trained.parameters())
-        for number in (self.share, self.offset, self.temperature):
-            kept += number.numel()
+        for own in (self.share, self.offset, self.temperature, self.known):
+            kept += own.numel()
         self.one_shot.make_room_for(size - kept)
 
     def cool(self, temperature: float) -> None:
@@ -112,19 +120,34 @@ class AverageHead(Model):
         trained = self.trained(features)
         if self.offset:
             trained = trained + self.offsets(one_shot)
-        parts = torch.stack([one_shot, trained])
+        parts = torch.stack([one_shot, trained]).log_softmax(dim=2)
+        if not self.known.all():
+            parts[0] = self._completed(parts[0], parts[1])
         shares = torch.cat([self.share, 1 - self.share])
-        logs = parts.log_softmax(dim=2) + shares.log()[:, None, None]
+        logs = parts + shares.log()[:, None, None]
         return logs.logsumexp(dim=0) / self.temperature
+
+    def _completed(self, one_shot: Tensor, trained: Tensor) -> Tensor:
+        """The one-shot head's log-probabilities [n, C], completed for classes that it
+        does not know by those of the trained head."""
+        unknown = self.known == 0
+        inside = one_shot.masked_fill(unknown, float("-inf")).log_softmax(dim=1)
+        whole = trained.masked_fill(unknown, float("-inf")).logsumexp(dim=1)
+        return torch.where(unknown, trained, inside + whole[:, None])
 
 
 def averaged(
-    model: Model, one_shot: Tensor, trained: Tensor, with_offsets: bool = False
+    model: Model,
+    one_shot: Tensor,
+    trained: Tensor,
+    with_offsets: bool = False,
+    unknown: Sequence[int] = (),
 ) -> Tensor:
     """The parameters of the mean of two heads that are each alone in an `AverageHead`.
 
     `one_shot` and `trained` are the parameters of these heads. `with_offsets` says that
-    the trained head learnt with the one-shot head's offsets.
+    the trained head learnt with the one-shot head's offsets. The one-shot head does not
+    know the `unknown` classes.
     """
     first, mean = model.at(one_shot), model.at(trained)
     assert isinstance(first, AverageHead)
@@ -132,6 +155,7 @@ def averaged(
     mean.one_shot = first.one_shot
     mean.share.data.fill_(0.5)
     mean.offset.data.fill_(float(with_offsets))
+    mean.known.data[list(unknown)] = 0.0
     return to_vector(mean)
 
 

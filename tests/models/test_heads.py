@@ -245,13 +245,21 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
     again = AverageHead(4, 3, hidden)
     again.load_state_dict(wanted.state_dict())
     assert torch.equal(to_vector(again), mean)
+    # Of the rest, the one-shot head's share; of a class unknown to it, the other's.
+    load_vector(wanted, averaged(wanted, *vectors, with_offsets, unknown=[1]))
+    first, second = one.softmax(1), other.softmax(1)
+    first[:, 1] = 0
+    first *= (1 - second[:, [1]]) / first.sum(1, keepdim=True)
+    first[:, 1] = second[:, 1]
+    completed = (first + second) / 2
+    assert torch.allclose(wanted(x).softmax(1), completed, atol=1e-6)
     again.cool(2.0)
     divided = torch.tensor(expected).log().div(2).softmax(1).float()
     assert torch.allclose(again(x).softmax(1), divided, atol=1e-6)
-    later = ("offset", "temperature")
+    later = ("offset", "temperature", "known")
     older = {name: t for name, t in wanted.state_dict().items() if name not in later}
     again.load_state_dict(older)
-    assert (again.offset, again.temperature) == (0, 1)
+    assert (again.offset, again.temperature, again.known.tolist()) == (0, 1, [1] * 3)
 
 
 def test_a_head_that_is_resized_stays_on_its_device():

@@ -323,9 +323,14 @@ def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
             offsets = graph.add("Mul", graph.add("Log", known), share_of)
             trained = graph.add("Add", trained, offsets)
         parts.append((1 - share, trained))
+    parts = [(each, graph.add("LogSoftmax", z, axis=1)) for each, z in parts]
+    unknown = (model.known == 0).numpy()
+    if unknown.any() and len(parts) == 2:
+        (first, one_shot), (second, logits) = parts
+        one_shot = _completed(graph, one_shot, logits, unknown)
+        parts = [(first, one_shot), (second, logits)]
     logs = []
     for weight, logits in parts:
-        logits = graph.add("LogSoftmax", logits, axis=1)
         logs.append(graph.add("Add", logits, graph.constant(math.log(weight))))
     log = logs[0]
     if len(logs) == 2:
@@ -333,6 +338,16 @@ def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
         shares = (graph.add("Exp", graph.add("Sub", one, largest)) for one in logs)
         log = graph.add("Add", graph.add("Log", graph.add("Add", *shares)), largest)
     return graph.add("Div", log, graph.constant(model.temperature.item()))
+
+
+def _completed(graph: _Graph, one_shot: str, trained: str, unknown: Any) -> str:
+    """The one-shot head's log-probabilities, completed by those of the trained head."""
+    without = graph.constant(np.where(unknown, -1e30, 0.0).astype(np.float32))
+    inside = graph.add("LogSoftmax", graph.add("Add", one_shot, without), axis=1)
+    others = graph.add("Add", trained, without)
+    whole = graph.add("ReduceLogSumExp", others, axes=[1], keepdims=1)
+    known = graph.add("Add", inside, whole)
+    return graph.add("Where", graph.constant(unknown, np.bool_), trained, known)
 
 
 def _compared(data: bytes, results: Results, width: int, rows: Rows | None) -> str:

@@ -107,6 +107,7 @@ def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share, hidden):
     model.offset.data.fill_(float(share == 0.25))
     model.trained.cool(0.7)
     model.cool(0.8)
+    model.known.data[0] = float(share != 0.5)
     made = replace(results, model=model)
     features = rows()[0]
     shares, logits = by_onnxruntime(made, features, ["probabilities", "logits"])

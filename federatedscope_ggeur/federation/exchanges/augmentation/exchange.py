@@ -317,9 +317,10 @@ class AugmentationExchange(Exchange):
         """The steps by which clients draw.
 
         There are none if the run leaves the mean of two heads, and only a head that is
-        left alone has draws.
+        left alone, or knows classes alone, has draws.
         """
-        spared = self.settings.only_alone and self.server.averages
+        server = self.server
+        spared = self.settings.only_alone and server.averages and not server.unsent
         return () if spared else self.settings.augmentation.steps
 
     def on_statistics(self, upload: StatisticsUpload) -> None:

@@ -666,7 +666,8 @@ def end_or_train(
     """Decide whether a run that keeps the better head skips training.
 
     Training sees classes that nobody sent, the one-shot head does not. If there are no
-    rows of such classes, a trained head is kept only if validation rows prefer it.
+    rows of such classes, a trained head is kept only if validation rows prefer it. An
+    MLP is averaged with the one-shot head even then, but a linear head is kept alone.
     Without validation rows, training would be useless. A run that `averages` the two
     heads also trains if every class was sent, but many rows are withheld, or if the
     trained head is an MLP. An MLP begins at random weights. There are two exceptions.
@@ -701,8 +702,8 @@ def end_or_train(
         "absent_rows": absent,
         "validation_rows": validation,
     }
-    averaged = averages and not absent and (hidden > 0 or share > _FEW_WITHHELD)
-    if averaged and not validation and share <= _MANY_WITHHELD:
+    averaged = averages and (hidden > 0 or (not absent and share > _FEW_WITHHELD))
+    if averaged and not absent and not validation and share <= _MANY_WITHHELD:
         wrong = _wrong_rows(choice)
         few = min(_FEW_WRONG, _SMALL_SHARE * choice.details.get("scored_rows", 0))
         share_of_mistakes = _mistakes_of_mixtures(choice, candidates)

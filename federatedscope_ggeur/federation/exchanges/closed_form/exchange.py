@@ -610,6 +610,10 @@ class ClosedFormExchange(Exchange):
             vector = recast(solved.model, vector, server.scored_model, trained=False)
         server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
+        if server.averages and choice.details.get("absent_rows"):
+            known = server.merged.statistics
+            unsent = {*range(known.num_classes)} - {*known.classes}
+            server.unsent = tuple(sorted(unsent))
         if choice.candidate is not None and self._learns_with_offsets(choice):
             inside = OneCandidate(choice.candidate, temperature.value)
             outside = replace(inside, summed=False)
@@ -649,10 +653,12 @@ class ClosedFormExchange(Exchange):
     def _learns_with_offsets(self, choice: Choice) -> bool:
         """Whether an MLP is to be trained as the other half of a mean.
 
-        A method that changes training may use logits without their offsets.
+        A method that changes training may use logits without their offsets. For
+        classes that nobody sent, offsets would say that rows are not of them.
         """
-        mlp = self.server.averages and "hidden_units" in choice.details
-        return mlp and not self.server.task.method.changes_training
+        server = self.server
+        mlp = server.averages and "hidden_units" in choice.details
+        return mlp and not server.unsent and not server.task.method.changes_training
 
     def _may_hold_out(self, choice: Choice) -> bool:
         """Whether rows held out can give the trained head a temperature.
@@ -704,6 +710,8 @@ class ClosedFormExchange(Exchange):
             kept[f"offsets.{place}"] = wire.as_bytes(part)
         if self.server.offsets:
             kept["summed"] = torch.tensor(sorted(self.server.summed))
+        if self.server.unsent:
+            kept["unsent"] = torch.tensor(self.server.unsent)
         if self.server.held_share:
             share = torch.tensor(self.server.held_share, dtype=torch.float64)
             kept["held_share"] = share
@@ -717,6 +725,8 @@ class ClosedFormExchange(Exchange):
             self.server.held_share = float(tensors.get("held_share", 0.0))
             summed = tensors.get("summed", torch.zeros(0)).tolist()
             self.server.summed = frozenset(summed)
+            unsent = tensors.get("unsent", torch.zeros(0)).tolist()
+            self.server.unsent = tuple(unsent)
             parts = (tensors.get(f"offsets.{place}") for place in range(3))
             self.server.offsets = tuple(
                 wire.of_bytes(p) for p in parts if p is not None
@@ -921,7 +931,7 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
             return Kept("closed_form", "validation", before, after)
         return Kept("average" if averaged else "trained", "validation", before, after)
     if absent_rows(round0):
-        return Kept("trained", "absent", before, after)
+        return Kept("average" if averaged else "trained", "absent", before, after)
     if averaged:
         if details.get("hidden_units"):
             return Kept("average", "columns", before, after)

@@ -308,9 +308,9 @@ def test_components_are_kept_only_where_something_is_chosen(compares):
         (False, 0, 90, 0, 0, False, 0),
         # Nobody has rows of the class.
         (False, 0, 100, 1, 0, False, 0),
-        # An MLP helps, however many rows are withheld, but knows the classes alone.
+        # An MLP helps, however many rows are withheld, and also if it alone knows some.
         (True, 256, 100, 0, 0, True, 0),
-        (True, 256, 90, 1, 5, False, 5),
+        (True, 256, 90, 1, 5, True, 5),
     ],
 )
 def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(

@@ -119,15 +119,17 @@ def test_the_head_that_is_left_may_be_the_mean_of_both(by, trained, transform, c
     assert (results.round0.offsets_bytes_down > 0) == (by == "columns")
 
 
-def persons(apart, rows=12, noise=1.0):
+def persons(apart, rows=12, noise=1.0, last=99):
     """Rows of 12 persons, whose classes lie elsewhere for each, so far `apart`; a third
-    for the test."""
+    for the test. Of the last class each has at most so many rows."""
     draw = np.random.default_rng(0).normal
     size = (12, 6, rows, 8)  # persons, classes, rows, columns
     own = draw(size=(12, 1, 1, 8)) + 0.5 * draw(size=(12, 6, 1, 8))
     rows = 2 * draw(size=(1, 6, 1, 8)) + apart * own + noise * draw(size=size)
     who, labels, number = (part.ravel() for part in np.indices(size[:3]))
     rows = rows.reshape(-1, 8)
+    kept = (labels < 5) | (number < last)
+    rows, labels, who, number = (p[kept] for p in (rows, labels, who, number))
     return FederatedData.from_arrays(rows, labels, who, test=number % 3 == 0)
 
 
@@ -148,6 +150,24 @@ def test_a_mean_with_an_mlp_loses_nothing_where_clients_differ(apart, method, by
     assert both.final.kept.by == by
     assert both.model.offset == (by == "columns" and method == "fedavg")
     assert both.final.avg >= one_shot.final.avg > trained.final.avg + 0.01
+
+
+def test_of_a_class_that_nobody_sent_the_mean_has_what_the_mlp_knows():
+    common = {"federate.total_round_num": 20, "train.optimizer.momentum": 0.9}
+    common |= {"ggeur.closed_form": "auto", "ggeur.steps": [1]}
+    data = persons(1.2, last=6)
+    mean = {"ggeur.init": "closed_form", "ggeur.keep": "average"}
+    mean, one_shot = run({**common, **mean}, data), run(common, data)
+    assert mean.final.kept == Kept("average", "absent", None, None)
+    assert mean.model.known.tolist() == [1, 1, 1, 1, 1, 0]
+    tests = [client.test for client in data.clients]
+    x, labels = (
+        torch.cat([getattr(t, n) for t in tests]) for n in ("features", "labels")
+    )
+    hits = torch.tensor(mean.predict(x)) == labels
+    assert hits[labels == 5].double().mean() > 0.5
+    assert mean.final.avg > one_shot.final.avg + 0.01
+    assert mean.round0.geometry_bytes_down > 0
 
 
 def test_rows_held_out_give_the_mean_its_temperature():

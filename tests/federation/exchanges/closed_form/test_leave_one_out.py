@@ -461,6 +461,7 @@ NONE = None, None
         # A mean of both takes the place of the trained one.
         (AVERAGED, NONE, "average", "withheld"),
         ({**AVERAGED, "hidden_units": 256}, NONE, "average", "columns"),
+        ({**AVERAGED, "absent_rows": 5}, NONE, "average", "absent"),
         (AVERAGED, (0.8, 0.9), "average", "validation"),
         (AVERAGED, (0.8, 0.7), "closed_form", "validation"),
         # Where labels and domains are confounded it is the trained one.
