@@ -114,6 +114,11 @@ class Statistics:
     def classes(self) -> list[int]:
         return torch.nonzero(self.counts).flatten().tolist()
 
+    @property
+    def absent(self) -> tuple[int, ...]:
+        """The classes without rows."""
+        return tuple(torch.nonzero(self.counts == 0).flatten().tolist())
+
     @classmethod
     def empty(cls, num_classes: int, dim: int, content: str = "class") -> Statistics:
         """The statistics of no rows at all. Adding them changes nothing."""

@@ -213,7 +213,7 @@ class Collector:
 
     def words(self, stage: str) -> int:
         """How many 64-bit words a client's vector has in `stage`."""
-        return self.settings.limbs(stage) * self.length(stage)
+        return self.settings.words(stage, len(self._named.classes))
 
     def add(self, vectors: Iterable[MaskedVector]) -> None:
         """Add validated vectors of the current stage."""

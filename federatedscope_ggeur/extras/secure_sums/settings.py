@@ -152,7 +152,7 @@ class SumSettings(SumKeys):
     summand: Summand | None = None
 
     def limbs(self, stage: str) -> int:
-        """How many 64-bit words a number has in `stage`.
+        """How many limbs, words of 64 bits, a number has in `stage`.
 
         Numbers of rows, and a summand's, have one. Others have two where 64 bits are
         too few for the radius, the rows and the precision.
@@ -172,10 +172,11 @@ class SumSettings(SumKeys):
             return named * (self.dim + 1) + 1
         return self.dim * (self.dim + 1) // 2
 
+    def words(self, stage: str, named: int = 0) -> int:
+        """How many 64-bit words a client's vector has in `stage`."""
+        return self.limbs(stage) * self.length(stage, named)
+
     @property
     def longest(self) -> int:
         """How many words the longest vector has."""
-        return max(
-            self.limbs(stage) * self.length(stage, self.num_classes)
-            for stage in self.stages
-        )
+        return max(self.words(stage, self.num_classes) for stage in self.stages)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -234,16 +235,19 @@ class ClientRows:
             total += centred.T @ centred
         return self._encoded(POOLED, svec(total.numpy()))
 
+    @cached_property
+    def _key(self) -> bytes:
+        rows = self.features.contiguous().numpy().tobytes()
+        return digest("low bits", rows, self.labels.numpy().tobytes())
+
     def _encoded(self, stage: str, values: np.ndarray) -> np.ndarray:
         """The numbers of a stage in the ring, with their low bits filled.
 
-        What fills them depends on the rows alone: sums over the same rows are the same,
-        and whoever does not know all rows of a client cannot take it away.
+        The filling depends on the rows alone. So the same rows give the same sums. And
+        only who knows all rows of a client can take its filling away.
         """
         bits, limbs = self.settings.fraction_bits, self.settings.limbs(stage)
-        rows = self.features.contiguous().numpy().tobytes()
-        key = digest("low bits", rows, self.labels.numpy().tobytes())
-        drawn = stream(key, b"", stage.encode(), limbs * len(values))
+        drawn = stream(self._key, b"", stage.encode(), limbs * len(values))
         return filled(encode(values, bits, limbs), values, bits, drawn, limbs)
 
 
@@ -443,7 +447,9 @@ def mask(
     for other, secret in shared.items():
         info = pair_info(stage, number, other, bound)
         part = stream(secret, session, info, length)
-        total = added(total, part if other > number else negated(part, limbs), limbs)
+        if other < number:
+            part = negated(part, limbs)
+        total = added(total, part, limbs)
     return total
 
 

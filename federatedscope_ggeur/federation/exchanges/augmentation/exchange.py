@@ -74,35 +74,35 @@ _NO_UPLOAD: Mapping[str, Tensor] = {}
 class SetMaker:
     """Makes the recipe of a client's training set from the server's messages.
 
-    A client that is never drawn only holds this object, and no set.
+    A client that is never drawn only holds this object, and no set. A set that is not
+    `for_training` says what the client counts for. It has the rows that are held out,
+    and no offsets.
     """
 
-    __slots__ = ("geometry", "head", "holds_out", "prototypes")
+    __slots__ = ("for_training", "geometry", "prototypes")
 
     def __init__(
         self,
         geometry: Geometry | None,
         prototypes: Prototypes | None,
-        head: tuple[LeaveOneOut, OneCandidate] | None = None,
-        holds_out: bool = False,
+        for_training: bool = True,
     ):
-        self.geometry, self.prototypes, self.head = geometry, prototypes, head
-        self.holds_out = holds_out
+        self.geometry, self.prototypes = geometry, prototypes
+        self.for_training = for_training
 
     def __call__(self, client: Client) -> AugmentedSet:
         own, prototypes = client.settings.of(SetSettings), self.prototypes
         rows, labels = client.features, client.labels
         kept = torch.ones(len(labels), dtype=torch.bool)
-        if self.holds_out:
+        if self.for_training:
             kept = ~client.held_out()
         if not own.train_withheld:
             kept &= client.told[labels]
         rows, labels = chosen_rows(rows, labels, kept)
         space: Space | None = client.space
-        if self.head is not None:
-            components, one_shot = self.head
+        if self.for_training and client.one_shot is not None:
             side = ClosedFormClient(client, {})
-            logits = side.left_out(components, one_shot, kept)
+            logits = side.left_out(client.merged, client.one_shot, kept)
             offsets = Model.offsets(logits).float()
             rows = torch.cat([client.space.features(rows), offsets], dim=1)
             space = None  # they are in it already
@@ -158,11 +158,10 @@ class AugmentationClient(ClientSide):
             problem = "the client was prepared with another head or share before"
             raise self.refused(problem, "held_out")
         client.space = self._own_space() if space is None else space.space
-        head = None
         if components is not None or one_shot is not None:
             draws = geometry is not None or prototypes is not None
-            head = self._with_offsets(draws, components, one_shot)
-        recipe = SetMaker(geometry, prototypes)(client)
+            self._check_offsets(draws, components, one_shot)
+        recipe = SetMaker(geometry, prototypes, for_training=False)(client)
         rows, labels = recipe.features, recipe.own_labels
         weight = {
             "augmented": recipe.whole,
@@ -187,7 +186,7 @@ class AugmentationClient(ClientSide):
         )
         client.held_share, client.one_shot = share, one_shot
         # After the context, which would make the set: most clients are never drawn.
-        client.train_on(SetMaker(geometry, prototypes, head, holds_out=True))
+        client.train_on(SetMaker(geometry, prototypes))
         client.aggregation_weight = float(weight)
         return PrepareReply(client.number, client.aggregation_weight, init_upload)
 
@@ -195,12 +194,12 @@ class AugmentationClient(ClientSide):
         """Keep the method's message to all clients."""
         self.client.init_broadcast = dict(message.tensors)
 
-    def _with_offsets(
+    def _check_offsets(
         self,
         draws: bool,
         components: LeaveOneOut | None,
         one_shot: OneCandidate | None,
-    ) -> tuple[LeaveOneOut, OneCandidate]:
+    ) -> None:
         """Require what offsets need: both messages, an MLP, and rows that are own."""
         client = self.client
         fits = isinstance(client.model, MLPHead) and not draws
@@ -209,7 +208,6 @@ class AugmentationClient(ClientSide):
             problem = "offsets need a one-shot head, an MLP and no draws"
             raise self.refused(problem, "one_candidate")
         ClosedFormClient(client, {}).check_offsets(components, one_shot)
-        return components, one_shot
 
     def _own_space(self) -> Space:
         """The space to use if the server sent none.

@@ -639,7 +639,7 @@ def share_to_hold_out(
 ) -> float:
     """The share of training rows to hold out for a trained head's temperature.
 
-    It is 0 if there are enough validation rows, if there are too few rows to spare, or
+    It is 0 if there are enough validation rows, or too few rows to spare. It is also 0
     if the one-shot head is seldom wrong on left-out rows. A client holds out at least
     `least` of its `uploaded` rows or none.
     """

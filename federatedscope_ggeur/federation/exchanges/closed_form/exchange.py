@@ -611,9 +611,7 @@ class ClosedFormExchange(Exchange):
         server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
         if server.averages and choice.details.get("absent_rows"):
-            known = server.merged.statistics
-            unsent = {*range(known.num_classes)} - {*known.classes}
-            server.unsent = tuple(sorted(unsent))
+            server.unsent = server.merged.statistics.absent
         if choice.candidate is not None and self._learns_with_offsets(choice):
             inside = OneCandidate(choice.candidate, temperature.value)
             outside = replace(inside, summed=False)

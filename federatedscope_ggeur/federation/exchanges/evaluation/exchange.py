@@ -410,9 +410,7 @@ class EvaluationExchange(Exchange):
     def _find_absent(self) -> tuple[int, ...]:
         """The classes that nobody sent statistics of; () if nobody sent any."""
         statistics = self.server.merged.statistics
-        if not statistics.classes:
-            return ()
-        return tuple(sorted({*range(statistics.num_classes)} - {*statistics.classes}))
+        return statistics.absent if statistics.classes else ()
 
     def _temperature(self, number: int) -> float:
         """The number by which the head's logits were divided after a round."""

@@ -374,7 +374,7 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
     held = client.held_out()
     assert torch.equal(client.held_out(), held)
     assert held.sum() == round(0.15 * len(client.labels)) == 3
-    trained_on = SetMaker(None, None, holds_out=True)(client)
+    trained_on = SetMaker(None, None)(client)
     assert torch.equal(trained_on.features, client.features[~held])
     assert torch.equal(trained_on.own_labels, client.labels[~held])
 
