@@ -24,6 +24,7 @@ _WHY_KEPT = {
     "validation": "",
     "confounded": "labels and domains are confounded: no client's rows can compare "
     "the heads",
+    "held_out": "it has the smaller log-loss on rows held out of training",
     "leave_one_out": "it has seen every class that a client has enough rows of",
     "right": "it is right on nearly all left-out rows",
     "apart": "clients or domains differ so much that a trained head is far behind",

@@ -103,6 +103,9 @@ class TemperatureScaling:
         The number of these rows: for validation, or held out.
     loss, loss_before : float
         The mean log-loss of these rows with the temperature and without it, in nats.
+    one_shot_loss : float or None
+        That of the one-shot head, if the trained head is a mean with it and rows were
+        held out.
     probabilities : Probabilities or None
         The scores of the probabilities on the test rows.
     seconds : float
@@ -117,6 +120,7 @@ class TemperatureScaling:
     seconds: Seconds
     bytes_up: int
     bytes_down: int
+    one_shot_loss: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -583,7 +587,8 @@ class Kept:
     head : {"closed_form", "trained", "average"}
         "average" is the mean of the probabilities of both heads.
     by : str
-        The reason. "validation": accuracy on validation rows. "leave_one_out": rows
+        The reason. "validation": accuracy on validation rows. "held_out": log-loss on
+        rows held out of training. "leave_one_out": rows
         left out chose the head in closed form. "right": it is right on nearly all of
         these rows. "apart": it is a mixture, and clients or domains differ so much that
         the trained head would be far behind. "confounded": labels and domains are
@@ -599,6 +604,7 @@ class Kept:
     head: Literal["closed_form", "trained", "average"]
     by: Literal[
         "validation",
+        "held_out",
         "leave_one_out",
         "right",
         "apart",

@@ -201,7 +201,7 @@ class History:
         demands = self._coordinator.server.settings.demands
         if not demands.keeps_best or self.round0 is None:
             return None
-        return kept_head(self.round0, self.rounds)
+        return kept_head(self.round0, self.rounds, self.scaling)
 
     @property
     def leaves_closed_form(self) -> bool:

@@ -44,7 +44,13 @@ from federatedscope_ggeur.models.closed_forms import (
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import Kept, Privacy, Round0, RoundRecord
+from federatedscope_ggeur.reporting import (
+    Kept,
+    Privacy,
+    Round0,
+    RoundRecord,
+    TemperatureScaling,
+)
 
 from ..base import (
     ClientSide,
@@ -890,7 +896,11 @@ def absent_rows(round0: Round0) -> int:
     return round0.sums.withheld_rows if details["left_out"] else 0
 
 
-def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
+def kept_head(
+    round0: Round0,
+    rounds: Sequence[RoundRecord],
+    scaling: TemperatureScaling | None = None,
+) -> Kept:
     """Decide which head is kept after these rounds, without using test rows.
 
     If labels and domains are confounded, the trained head is kept. Neither left-out
@@ -901,13 +911,16 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     the trained head has seen these classes. If nobody sent any, it is the only head.
 
     If the run averages the two heads, that mean takes the place of the trained head.
-    Without validation rows it is kept.
+    Without validation rows it is kept, unless rows held out of training prefer the
+    one-shot head.
 
     Parameters
     ----------
     round0 : Round0
         The record of round 0.
     rounds : sequence of RoundRecord
+    scaling : TemperatureScaling, optional
+        What rows that were held out say at the end.
     """
     solved = round0.closed_form
     if solved is None:
@@ -924,6 +937,9 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     averaged = details.get("averaged", False)
     if details.get("confounded_share", 0.0) > LARGER_PART:
         return Kept("trained", "confounded", before, after)
+    if scaling is not None and scaling.one_shot_loss is not None:
+        mean = scaling.loss < scaling.one_shot_loss
+        return Kept("average" if mean else "closed_form", "held_out", before, after)
     if before is not None and after is not None:
         if after <= before:
             return Kept("closed_form", "validation", before, after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -118,12 +118,15 @@ class EvaluationClient(ClientSide):
         did not see.
 
         These are validation rows and `Client.held_out`. A client with fewer of either
-        than ``ggeur.privacy.min_samples`` reports none of them.
+        than ``ggeur.privacy.min_samples`` reports none of them. Candidate 0 is the head
+        of the broadcast. Candidate 1 is the one-shot head in it, if the rows have
+        offsets.
 
         Raises
         ------
         MessageError
-            The client has answered another such request before.
+            The client has answered another such request before, or there is no such
+            candidate.
         """
         before = self._validated or (broadcast, query)
         if not before[0].params.equal(broadcast.params) or before[1] != query:
@@ -133,30 +136,42 @@ class EvaluationClient(ClientSide):
             )
         self._validated = before
         client, least = self.client, self.client.settings.min_samples
+        if query.candidates[-1] > int(client.one_shot is not None):
+            raise self.refused("there is no such head", "candidates")
         model, val = client.scored_model.at(broadcast.params), self.rows.get("val")
         number = 0
         losses = torch.zeros(query.shape, dtype=torch.float64)
         if val is not None and len(val) >= least:
             number += len(val)
-            losses += _losses(_logits(model, val.features), val.labels, query)
+            logits = self._logits(model, val.features)
+            losses += _losses(logits, val.labels, query)
         held = client.held_out()
         if held.any():
             number += int(held.sum())
-            losses += _losses(self._unseen(model, held), client.labels[held], query)
+            logits = self._logits(model, client.features[held], held)
+            losses += _losses(logits, client.labels[held], query)
         return LogLosses(client.number, number, in_units(losses))
 
-    def _unseen(self, model: Model, held: Tensor) -> Tensor:
-        """The logits of the training rows `held` by a head that has not seen them."""
-        client, rows = self.client, self.client.features[held]
+    def _logits(
+        self, model: Model, rows: Tensor, held: Tensor | None = None
+    ) -> list[Tensor]:
+        """The logits of the head, and of the one-shot head in it if there are offsets.
+
+        Of training rows `held` they are those of heads that have not seen them.
+        """
+        client = self.client
         if client.one_shot is None:
-            return _logits(model, rows)
+            return [_logits(model, rows)]
         assert isinstance(model, AverageHead), "one-shot heads give MLPs offsets alone"
-        side = ClosedFormClient(client, {})
-        one_shot = side.left_out(client.merged, client.one_shot, held)
-        dim, mean = rows.shape[1], model
+        mean, dim = model, rows.shape[1]
+        if held is None:
+            one_shot = _logits(mean.one_shot, rows)
+        else:
+            side = ClosedFormClient(client, {})
+            one_shot = side.left_out(client.merged, client.one_shot, held)
         beside = torch.cat([rows, one_shot.to(rows.dtype)], dim=1)
         logits = mean.in_chunks(lambda x: mean.beside(x[:, dim:], x[:, :dim]), beside)
-        return logits.cpu().double()
+        return [logits.cpu().double(), one_shot.double()]
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The weights [P + Q] that the client scores after a round, on raw embeddings.
@@ -186,9 +201,10 @@ def _logits(model: Model, rows: Tensor) -> Tensor:
     return model.in_chunks(model, rows).cpu().double()
 
 
-def _losses(logits: Tensor, labels: Tensor, query: LossQuery) -> Tensor:
-    """The log-losses of all rows at each temperature of a query, in nats."""
-    each = [log_losses(logits, labels, by)[0] for by in query.temperatures]
+def _losses(logits: Sequence[Tensor], labels: Tensor, query: LossQuery) -> Tensor:
+    """The log-losses of all rows by each candidate of a query, in nats."""
+    asked = zip(query.candidates, query.temperatures)
+    each = [log_losses(logits[place], labels, by)[0] for place, by in asked]
     return torch.stack(each).sum(dim=2)
 
 
@@ -232,9 +248,11 @@ EVALUATE = RequestKind(
 )
 
 
-def _validate_losses(exchange: Exchange, request: Request, answer: LogLosses) -> None:
+def _validate_losses(
+    exchange: EvaluationExchange, request: Request, answer: LogLosses
+) -> None:
     require_known(answer.client, exchange.server.client_domains)
-    answer.require_of(1)
+    answer.require_of(exchange.asked_losses)
 
 
 VALIDATION_LOSSES = RequestKind(
@@ -261,6 +279,8 @@ class EvaluationExchange(Exchange):
         The scores of the last evaluation.
     reports : dict from client number to ScoreReport
         The clients' reports of the last evaluation, also of unseen clients.
+    asked_losses : int
+        The number of heads whose log-losses clients were asked for.
     """
 
     KINDS = (EVALUATE, VALIDATION_LOSSES)
@@ -282,6 +302,7 @@ class EvaluationExchange(Exchange):
         #: Of the last evaluation before a restart.
         self._accuracy_before: dict[str, float] = {}
         self._absent: tuple[int, ...] = ()
+        self.asked_losses = 0
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
@@ -342,6 +363,9 @@ class EvaluationExchange(Exchange):
         The temperature is the one with the least log-loss on validation rows and rows
         that were held out. Returns None, and does nothing, if there are fewer than
         `LEAST_VALIDATION` of them, or if the head's logits cannot be divided.
+
+        If rows with offsets were held out, the one-shot head is scored on the same
+        rows; see `kept_head`.
         """
         server = self.server
         if not server.scored_model.at(server.head_params()).can_cool:
@@ -355,9 +379,10 @@ class EvaluationExchange(Exchange):
         losses, rows = yield from self._losses_on_unseen(number)
         if rows < LEAST_VALIDATION:
             return None
-        means = [float(total) / rows for total in losses]
+        means, *others = (losses / rows).tolist()
         server.trained_temperature, least = best_temperature(means, _TEMPERATURES)
         scored = yield from self.score(number)
+        as_it_is = _TEMPERATURES.index(1.0)
         # The last round scored the same head, so its scores stand.
         self.scores, self.reports = before
         spent = self.course.spent() - started
@@ -365,27 +390,31 @@ class EvaluationExchange(Exchange):
             temperature=server.trained_temperature,
             rows=rows,
             loss=least,
-            loss_before=means[_TEMPERATURES.index(1.0)],
+            loss_before=means[as_it_is],
+            one_shot_loss=others[0][as_it_is] if others else None,
             probabilities=scored["probabilities"],
             **spent.recorded(),
         )
 
     def _losses_on_unseen(self, number: int) -> Requests[tuple[Tensor, int]]:
-        """The trained head's log-loss for each temperature, and the number of rows."""
-        server, query = self.server, LossQuery((0,), (_TEMPERATURES,))
+        """The log-loss of each head for each temperature, and the number of rows."""
+        server = self.server
+        asked = (0, 1) if server.held_share and server.offsets else (0,)
+        query = LossQuery(asked, (_TEMPERATURES,) * len(asked))
+        self.asked_losses = len(asked)
         if self.course.plan.server_evaluates:
             head = server.scored_model.at(server.head_params())
             rows = list(self.course.rows["val"].values())
-            each = [_losses(_logits(head, r.features), r.labels, query) for r in rows]
-            return torch.stack(each).sum(dim=0)[0], sum(map(len, rows))
+            each = [_losses([_logits(head, r.features)], r.labels, query) for r in rows]
+            return torch.stack(each).sum(dim=0), sum(map(len, rows))
         head_bytes = head_broadcast(server, number).to_bytes()
         parts = head_bytes, query.to_bytes()
         held = sorted(k for k, one in self.reports.items() if "val" in one.scores)
         if server.held_share:
             held = sorted({*held, *server.aggregation_weights})
         answers = yield from self.ask_present(VALIDATION_LOSSES, number, held, *parts)
-        nothing = torch.zeros(len(_TEMPERATURES), dtype=torch.int64)
-        total: Tensor = sum((answer.losses[0] for answer in answers), nothing)
+        nothing = torch.zeros(query.shape, dtype=torch.int64)
+        total: Tensor = sum((answer.losses for answer in answers), nothing)
         return total / LOSS_UNITS, sum(answer.rows for answer in answers)
 
     def score_rows(

@@ -119,13 +119,13 @@ def test_the_head_that_is_left_may_be_the_mean_of_both(by, trained, transform, c
     assert (results.round0.offsets_bytes_down > 0) == (by == "columns")
 
 
-def persons(apart, rows=12, noise=1.0, last=99):
+def persons(apart, last=99):
     """Rows of 12 persons, whose classes lie elsewhere for each, so far `apart`; a third
     for the test. Of the last class each has at most so many rows."""
     draw = np.random.default_rng(0).normal
-    size = (12, 6, rows, 8)  # persons, classes, rows, columns
+    size = (12, 6, 12, 8)  # persons, classes, rows, columns
     own = draw(size=(12, 1, 1, 8)) + 0.5 * draw(size=(12, 6, 1, 8))
-    rows = 2 * draw(size=(1, 6, 1, 8)) + apart * own + noise * draw(size=size)
+    rows = 2 * draw(size=(1, 6, 1, 8)) + apart * own + draw(size=size)
     who, labels, number = (part.ravel() for part in np.indices(size[:3]))
     rows = rows.reshape(-1, 8)
     kept = (labels < 5) | (number < last)
@@ -170,22 +170,52 @@ def test_of_a_class_that_nobody_sent_the_mean_has_what_the_mlp_knows():
     assert mean.round0.geometry_bytes_down > 0
 
 
+HELD_OUT = {**dict(zip(AVERAGE[:6:2], AVERAGE[1:6:2])), "ggeur.steps": []}
+HELD_OUT |= {"federate.total_round_num": 10, "train.optimizer.momentum": 0.9}
+
+
+def of_five(rows, labels):
+    """Rows of five clients; each third row is for the test."""
+    place = np.arange(len(labels))
+    return FederatedData.from_arrays(rows, labels, place // 3 % 5, test=place % 3 == 0)
+
+
 def test_rows_held_out_give_the_mean_its_temperature():
-    """Its halves do not agree, so the mean is not sure enough."""
-    average = {**dict(zip(AVERAGE[:6:2], AVERAGE[1:6:2])), "ggeur.steps": []}
-    rounds = {"federate.total_round_num": 5, "train.optimizer.momentum": 0.9}
-    data = persons(2.0, rows=30, noise=2.5)
-    results = run({**average, **rounds}, data)
+    """Classes are curved. The halves of the mean do not agree, so it is not sure
+    enough."""
+    rows = np.random.default_rng(0).normal(size=(3000, 6))
+    curved = rows[:, 0] * rows[:, 1] + rows[:, 2] * rows[:, 3] > 0
+    results = run(HELD_OUT, of_five(rows, curved + 2 * (rows[:, 4] > 0)))
     scaling = results.temperature_scaling
-    assert results.final.kept.by == "columns"
+    assert results.final.kept == Kept("average", "held_out", None, None)
     assert results.final.calibrated_by == "held_out"
     assert "calibrated by rows held out of training" in results_table(results)
-    assert scaling.rows == 12 * round(200 / 1440 * 120)
+    assert scaling.rows == 200
     assert results.model.temperature == pytest.approx(scaling.temperature)
     assert scaling.temperature < 1
-    assert scaling.loss < scaling.loss_before
+    assert scaling.loss < min(scaling.loss_before, scaling.one_shot_loss)
     probabilities = results.final.probabilities
     assert probabilities.after.ece < probabilities.before.ece
+
+
+def test_rows_held_out_prefer_the_one_shot_head_where_it_is_the_best_one():
+    """Classes are normal with one covariance, so nothing beats lda."""
+    draw = np.random.default_rng(0).normal
+    labels = np.repeat(np.arange(20), 90)
+    rows = draw(size=(20, 30))[labels] + 2.5 * draw(size=(1800, 30))
+    data = of_five(rows, labels)
+    results = run(HELD_OUT, data)
+    assert results.final.kept == Kept("closed_form", "held_out", None, None)
+    assert "smaller log-loss on rows held out" in results_table(results)
+    scaling = results.temperature_scaling
+    assert scaling.one_shot_loss < scaling.loss
+    assert results.final.avg == results.round0.closed_form.avg
+    assert results.final.calibrated_by == "leave_one_out"
+    np.testing.assert_allclose(
+        results.predict_proba(rows),
+        run({"ggeur.closed_form": "auto"}, data).predict_proba(rows),
+        atol=1e-6,
+    )
 
 
 @pytest.mark.slow

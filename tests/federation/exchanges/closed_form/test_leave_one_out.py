@@ -385,8 +385,15 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
         client.merged, client.one_shot = message, OneCandidate(0, 0.5)
         vector = averaged(left, to_vector(left), vector, with_offsets=True)
     client.scored_model = left
+    both = LossQuery((0, 1), query.temperatures * 2)
+    query = both if with_offsets else query
     answer = EvaluationClient(client, {}).validation_losses(Broadcast(4, vector), query)
+    assert len(answer.losses) == 1 + with_offsets
+    none = both if not with_offsets else LossQuery((0, 2), both.temperatures)
+    with pytest.raises(MessageError, match="there is no such head"):
+        EvaluationClient(client, {}).validation_losses(Broadcast(4, vector), none)
     logs = mlp(client.features[held]).detach().double()
+    one_shot_logs = torch.zeros_like(logs)
     if with_offsets:
         parts, form = message.components, CLOSED_FORMS["ncm"]()
         for i, row in enumerate(torch.nonzero(held).flatten()):
@@ -398,15 +405,15 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
             one_shot = (head(x[None].float())[0].detach().double() / 0.5).softmax(0)
             offsets = torch.log(0.999 * one_shot + 0.001 / classes) / 2
             logs[i] = (one_shot + (logs[i] + offsets).softmax(0)).div(2).log()
+            one_shot_logs[i] = one_shot.log()
     own = torch.arange(3), client.labels[held]
-    wanted = [
-        -(0.999 * (logs / t).softmax(1)[own] + 0.001 / classes).log().sum()
-        for t in query.temperatures[0]
-    ]
     assert answer.rows == 3
-    assert answer.losses[0].tolist() == pytest.approx(
-        [64 * float(each) for each in wanted], abs=0.51
-    )
+    for found, head in zip(answer.losses.tolist(), (logs, one_shot_logs)):
+        wanted = [
+            -64 * (0.999 * (head / t).softmax(1)[own] + 0.001 / classes).log().sum()
+            for t in query.temperatures[0]
+        ]
+        assert found == pytest.approx([float(each) for each in wanted], abs=0.51)
     # Only rows of classes of which the client tells something, and enough of them.
     assert client.counts.tolist() == [7, 6, 2, 5]
     client.held_share = 0.5
