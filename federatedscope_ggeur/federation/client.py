@@ -52,8 +52,6 @@ MOST_HELD_OUT = 0.15
 def held_out_count(rows: int, share: float, least: int) -> int:
     """How many of a client's rows are held out: a share, or none if that is fewer than
     `least`.
-
-    `rows` are those in its statistics.
     """
     held = round(share * rows)
     return held if held >= least else 0
@@ -254,18 +252,14 @@ class Client:
         return self.counts >= self.settings.min_samples
 
     def held_out(self) -> Tensor:
-        """The training rows that training does not see: a mask [n], drawn by seed.
-
-        They are of the classes of which clients tell something. So an answer about them
-        tells nothing of the others, and no class loses its only rows.
-        """
-        held = torch.zeros(len(self.labels), dtype=torch.bool)
+        """The training rows that training does not see: a mask [n], drawn by seed."""
+        rows = len(self.labels)
+        held = torch.zeros(rows, dtype=torch.bool)
         if self.held_share:
-            rows = torch.nonzero(self.told[self.labels]).flatten()
             least = self.settings.min_samples
-            drawn = held_out_count(len(rows), self.held_share, least)
+            drawn = held_out_count(rows, self.held_share, least)
             generator = numpy_generator(self.task.seed, self.number, "held_out")
-            held[rows[generator.permutation(len(rows))[:drawn]]] = True
+            held[generator.permutation(rows)[:drawn]] = True
         return held
 
     @property

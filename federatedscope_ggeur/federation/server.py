@@ -54,12 +54,17 @@ class Server:
         Whether there are rounds of training. Round 0 may show that none are needed.
     averages : bool
         Whether the trained head is scored and left as a mean with the one-shot head.
-    offsets : tuple of bytes
-        The messages from which clients work out the offsets of their rows; see
-        `MLPHead`. The first has the components. The second names the head for clients
-        in `summed`, the third for others. () if there are no offsets.
+    share : float
+        The one-shot head's share in that mean.
+    with_offsets : bool
+        Whether the trained head learns with offsets of its rows; see `MLPHead`.
+    one_shot : tuple of bytes
+        The messages from which clients work out the one-shot head's scores of their
+        left-out rows, for offsets and for rows held out. The first has the components.
+        The second names the head for clients in `summed`, the third for others. () if
+        clients need none.
     summed : frozenset of int
-        With offsets: the clients whose statistics are in the components.
+        With `one_shot`: the clients whose statistics are in the components.
     unsent : tuple of int
         Where the run averages: the classes that nobody sent statistics of.
     held_share : float
@@ -106,8 +111,9 @@ class Server:
         self.merged = Merge(self.schema.no_statistics)
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
-        self.averages = False
-        self.offsets: tuple[bytes, ...] = ()
+        self.averages, self.share = False, 0.5
+        self.with_offsets = False
+        self.one_shot: tuple[bytes, ...] = ()
         self.summed: frozenset[int] = frozenset()
         self.unsent: tuple[int, ...] = ()
         self.held_share = 0.0
@@ -171,9 +177,14 @@ class Server:
             params = mix.mixed(self.model, params)
         params = recast(self.model, params, self.scored_model)
         if self.averages and self.solved_params is not None:
-            with_offsets = bool(self.offsets)
-            one_shot, model = self.solved_params, self.scored_model
-            params = averaged(model, one_shot, params, with_offsets, self.unsent)
+            params = averaged(
+                self.scored_model,
+                self.solved_params,
+                params,
+                self.with_offsets,
+                self.unsent,
+                self.share,
+            )
         if self.trained_temperature == 1.0:
             return params
         head = self.scored_model.at(params)

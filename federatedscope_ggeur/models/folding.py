@@ -115,16 +115,21 @@ class AverageHead(Model):
     def represent(self, features: Tensor) -> Tensor:
         return self.beside(self.one_shot(features), features)
 
-    def beside(self, one_shot: Tensor, features: Tensor) -> Tensor:
-        """The logits of rows [n, D] with `one_shot` [n, C] as a(x)."""
+    def beside(
+        self, one_shot: Tensor, features: Tensor, share: float | None = None
+    ) -> Tensor:
+        """The logits of rows [n, D] with `one_shot` [n, C] as a(x).
+
+        `share` stands in place of s if it is given.
+        """
         trained = self.trained(features)
         if self.offset:
             trained = trained + self.offsets(one_shot)
         parts = torch.stack([one_shot, trained]).log_softmax(dim=2)
         if not self.known.all():
             parts[0] = self._completed(parts[0], parts[1])
-        shares = torch.cat([self.share, 1 - self.share])
-        logs = parts + shares.log()[:, None, None]
+        first = self.share if share is None else self.share.new_tensor([share])
+        logs = parts + torch.cat([first, 1 - first]).log()[:, None, None]
         return logs.logsumexp(dim=0) / self.temperature
 
     def _completed(self, one_shot: Tensor, trained: Tensor) -> Tensor:
@@ -142,18 +147,19 @@ def averaged(
     trained: Tensor,
     with_offsets: bool = False,
     unknown: Sequence[int] = (),
+    share: float = 0.5,
 ) -> Tensor:
     """The parameters of the mean of two heads that are each alone in an `AverageHead`.
 
     `one_shot` and `trained` are the parameters of these heads. `with_offsets` says that
     the trained head learnt with the one-shot head's offsets. The one-shot head does not
-    know the `unknown` classes.
+    know the `unknown` classes. Its share in the mean is `share`.
     """
     first, mean = model.at(one_shot), model.at(trained)
     assert isinstance(first, AverageHead)
     assert isinstance(mean, AverageHead)
     mean.one_shot = first.one_shot
-    mean.share.data.fill_(0.5)
+    mean.share.data.fill_(share)
     mean.offset.data.fill_(float(with_offsets))
     mean.known.data[list(unknown)] = 0.0
     return to_vector(mean)

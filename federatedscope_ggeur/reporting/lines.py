@@ -24,7 +24,7 @@ _WHY_KEPT = {
     "validation": "",
     "confounded": "labels and domains are confounded: no client's rows can compare "
     "the heads",
-    "held_out": "it has the smaller log-loss on rows held out of training",
+    "log_loss": "it has the smallest log-loss on rows that training did not see",
     "leave_one_out": "it has seen every class that a client has enough rows of",
     "right": "it is right on nearly all left-out rows",
     "apart": "clients or domains differ so much that a trained head is far behind",
@@ -339,7 +339,7 @@ def summarise(
     every = (*rounds, round0, closed_form, personal, calibrated, scaling)
     parts = [part for part in every if part is not None]
     pools = [] if pooled is None else [pooled]
-    single, head = None, "trained"
+    single, head = scaling.mean if scaling else None, "trained"
     if calibrated is not None:
         single, head = calibrated, "calibrated"
     elif closed_form is not None and (

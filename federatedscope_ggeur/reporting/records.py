@@ -93,37 +93,6 @@ class Probabilities:
 
 
 @dataclass(frozen=True)
-class TemperatureScaling:
-    """The temperature of the trained head, chosen by rows that it was not trained on.
-
-    Attributes
-    ----------
-    temperature : float
-    rows : int
-        The number of these rows: for validation, or held out.
-    loss, loss_before : float
-        The mean log-loss of these rows with the temperature and without it, in nats.
-    one_shot_loss : float or None
-        That of the one-shot head, if the trained head is a mean with it and rows were
-        held out.
-    probabilities : Probabilities or None
-        The scores of the probabilities on the test rows.
-    seconds : float
-    bytes_up, bytes_down : int
-    """
-
-    temperature: float
-    rows: int
-    loss: float
-    loss_before: float
-    probabilities: Optional[Probabilities]
-    seconds: Seconds
-    bytes_up: int
-    bytes_down: int
-    one_shot_loss: Optional[float] = None
-
-
-@dataclass(frozen=True)
 class WorstClient:
     """The client with the lowest accuracy.
 
@@ -232,6 +201,39 @@ class RoundRecord:
     def evaluated(self) -> bool:
         """Whether the round was evaluated."""
         return self.accuracy is not None
+
+
+@dataclass(frozen=True)
+class TemperatureScaling:
+    """The temperature of the trained head, chosen by rows that it was not trained on.
+
+    Attributes
+    ----------
+    temperature : float
+    rows : int
+        The number of these rows: for validation, or held out.
+    loss, loss_before : float
+        The mean log-loss of these rows with the temperature and without it, in nats.
+    probabilities : Probabilities or None
+        The scores of the probabilities on the test rows.
+    seconds : float
+    bytes_up, bytes_down : int
+    share : float or None
+        If these rows also chose it: the one-shot head's share in the mean of two heads.
+    mean : RoundRecord or None
+        The scores of that mean, with the same seconds and bytes.
+    """
+
+    temperature: float
+    rows: int
+    loss: float
+    loss_before: float
+    probabilities: Optional[Probabilities]
+    seconds: Seconds
+    bytes_up: int
+    bytes_down: int
+    share: Optional[Share] = None
+    mean: Optional[RoundRecord] = None
 
 
 @dataclass(frozen=True)
@@ -587,16 +589,15 @@ class Kept:
     head : {"closed_form", "trained", "average"}
         "average" is the mean of the probabilities of both heads.
     by : str
-        The reason. "validation": accuracy on validation rows. "held_out": log-loss on
-        rows held out of training. "leave_one_out": rows
-        left out chose the head in closed form. "right": it is right on nearly all of
-        these rows. "apart": it is a mixture, and clients or domains differ so much that
-        the trained head would be far behind. "confounded": labels and domains are
-        confounded, so neither can decide. "absent": only the trained head has seen
-        the classes that nobody sent. "withheld": only the trained head has seen the
-        withheld rows, and the mean of both is kept. "columns": rows have so few
-        columns that an MLP helps, and the mean of both is kept.
-        "default": nothing decided.
+        The reason. "validation": accuracy on validation rows. "log_loss": log-loss on
+        rows that training did not see chose the shares of both heads. "leave_one_out":
+        rows left out chose the head in closed form. "right": it is right on nearly all
+        of these rows. "apart": it is a mixture, and clients or domains differ so much
+        that the trained head would be far behind. "confounded": labels and domains are
+        confounded, so neither can decide. "absent": only the trained head has seen the
+        classes that nobody sent. "withheld": only the trained head has seen the
+        withheld rows, and the mean of both is kept. "columns": rows have so few columns
+        that an MLP helps, and the mean of both is kept. "default": nothing decided.
     closed_form, trained : float or None
         The accuracy of each head on validation rows, after the last evaluated round.
     """
@@ -604,7 +605,7 @@ class Kept:
     head: Literal["closed_form", "trained", "average"]
     by: Literal[
         "validation",
-        "held_out",
+        "log_loss",
         "leave_one_out",
         "right",
         "apart",
@@ -628,7 +629,8 @@ class Final:
         The head that the score is for. "trained" is the mean over the last rounds. If
         ``kept.head`` is "average", the score is that of the mean of both heads.
     rounds : list of int
-        With "trained", the evaluated rounds whose mean is the score.
+        With "trained", the evaluated rounds whose mean is the score. None if log-loss
+        chose the shares of both heads: that mean is scored once.
     accuracy : dict of str to (float or None)
         The accuracy of each domain: its mean over `rounds`, or that of the head.
     avg, std : float or None

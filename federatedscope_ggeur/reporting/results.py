@@ -424,7 +424,8 @@ def numbers(results: Results) -> dict:
         plain["config"].pop(key, None)
     round0 = plain["round0"]
     timed = [plain["final"], plain["calibrated"], round0, *plain["rounds"]]
-    timed.append(plain["temperature_scaling"])
+    scaling = plain["temperature_scaling"]
+    timed += [scaling, scaling and scaling["mean"]]
     heads = [round0[name] for name in ("closed_form", "personal")] if round0 else []
     for part in [*timed, *heads]:
         if part is not None:

@@ -75,7 +75,7 @@ def made(config, monkeypatch):
     """The config of a run of these tables, with further settings."""
     # So that clients of few rows, and of heads that are seldom wrong, hold some out.
     for module in (choice, evaluation):
-        monkeypatch.setattr(module, "LEAST_VALIDATION", 10)
+        monkeypatch.setattr(module, "LEAST_HELD_OUT", 10)
     monkeypatch.setattr(choice, "_SELDOM_WRONG", -1)
 
     def make(name, *settings):

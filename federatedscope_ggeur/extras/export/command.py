@@ -310,28 +310,27 @@ def _half_squares(graph: _Graph, model: MixtureHead, rows: str) -> str:
 def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
     """The logarithm of the mean, summed from its larger part on, over the temperature;
     one part may be the whole."""
-    share = model.share.item()
-    parts = []
-    if share > 0:
-        parts.append((share, _logits(graph, model.one_shot, rows)))
-    if share < 1:
+    share, unknown = model.share.item(), (model.known == 0).numpy()
+    one_shot = trained = ""
+    if share > 0 or model.offset:
+        one_shot = _logits(graph, model.one_shot, rows)
+    if share < 1 or unknown.any():
         trained = _logits(graph, model.trained, rows)
-        if model.offset:
-            ((_, one_shot),) = parts
-            known = _probabilities(graph, one_shot, model.num_classes)
-            share_of = graph.constant(OFFSET_SHARE)
-            offsets = graph.add("Mul", graph.add("Log", known), share_of)
-            trained = graph.add("Add", trained, offsets)
-        parts.append((1 - share, trained))
-    parts = [(each, graph.add("LogSoftmax", z, axis=1)) for each, z in parts]
-    unknown = (model.known == 0).numpy()
-    if unknown.any() and len(parts) == 2:
-        (first, one_shot), (second, logits) = parts
-        one_shot = _completed(graph, one_shot, logits, unknown)
-        parts = [(first, one_shot), (second, logits)]
+    if trained and model.offset:
+        known = _probabilities(graph, one_shot, model.num_classes)
+        share_of = graph.constant(OFFSET_SHARE)
+        offsets = graph.add("Mul", graph.add("Log", known), share_of)
+        trained = graph.add("Add", trained, offsets)
+    if trained:
+        trained = graph.add("LogSoftmax", trained, axis=1)
+    if one_shot:
+        one_shot = graph.add("LogSoftmax", one_shot, axis=1)
+    if one_shot and unknown.any():
+        one_shot = _completed(graph, one_shot, trained, unknown)
     logs = []
-    for weight, logits in parts:
-        logs.append(graph.add("Add", logits, graph.constant(math.log(weight))))
+    for weight, log in ((share, one_shot), (1 - share, trained)):
+        if weight > 0:
+            logs.append(graph.add("Add", log, graph.constant(math.log(weight))))
     log = logs[0]
     if len(logs) == 2:
         largest = graph.add("Max", *logs)

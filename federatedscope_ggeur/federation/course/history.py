@@ -315,7 +315,8 @@ class History:
         """The record of the head that the run would leave."""
         if self.leaves_closed_form and self.round0 is not None:
             return self.round0.closed_form
-        return self.last_scored
+        mean = self.scaling.mean if self.scaling else None
+        return mean or self.last_scored
 
     def _probabilities(self, head: str) -> Probabilities | None:
         """How well the probabilities of a `head` agree with its hits."""

@@ -100,7 +100,7 @@ class SetMaker:
             kept &= client.told[labels]
         rows, labels = chosen_rows(rows, labels, kept)
         space: Space | None = client.space
-        if self.for_training and client.one_shot is not None:
+        if self.for_training and client.one_shot and client.one_shot.gives_offsets:
             side = ClosedFormClient(client, {})
             logits = side.left_out(client.merged, client.one_shot, kept)
             offsets = Model.offsets(logits).float()
@@ -139,16 +139,17 @@ class AugmentationClient(ClientSide):
         """Set up the recipe of the training set from the server's messages.
 
         Without geometry (no augmentation steps) the client trains on its own rows.
-        Geometry and prototypes are in the space that the server sent with them. With a
-        one-shot head each row has its offsets beside it; see `MLPHead`. Rows that are
-        held out count in the client's weight, but are not trained on.
+        Geometry and prototypes are in the space that the server sent with them. A
+        one-shot head scores rows held out; it may also give each row its offsets, see
+        `MLPHead`. Rows that are held out count in the client's weight, but are not
+        trained on.
 
         Raises
         ------
         MessageError
-            This client cannot train with offsets, or was prepared with another head or
-            another share of rows. A server that could choose these several times could
-            tell rows apart by the losses on rows held out.
+            This client cannot use the one-shot head, or was prepared with another head
+            or another share of rows. A server that could choose these several times
+            could tell rows apart by the losses on rows held out.
         """
         client, own = self.client, self.client.settings.of(SetSettings)
         training = client.settings.training
@@ -160,7 +161,7 @@ class AugmentationClient(ClientSide):
         client.space = self._own_space() if space is None else space.space
         if components is not None or one_shot is not None:
             draws = geometry is not None or prototypes is not None
-            self._check_offsets(draws, components, one_shot)
+            self._check_one_shot(draws, components, one_shot)
         recipe = SetMaker(geometry, prototypes, for_training=False)(client)
         rows, labels = recipe.features, recipe.own_labels
         weight = {
@@ -194,20 +195,22 @@ class AugmentationClient(ClientSide):
         """Keep the method's message to all clients."""
         self.client.init_broadcast = dict(message.tensors)
 
-    def _check_offsets(
+    def _check_one_shot(
         self,
         draws: bool,
         components: LeaveOneOut | None,
         one_shot: OneCandidate | None,
     ) -> None:
-        """Require what offsets need: both messages, an MLP, and rows that are own."""
+        """Require both messages and an MLP; offsets need rows that are own."""
         client = self.client
-        fits = isinstance(client.model, MLPHead) and not draws
+        fits = isinstance(client.model, MLPHead)
         fits &= client.settings.demands.leaves_one_out
         if not fits or components is None or one_shot is None:
-            problem = "offsets need a one-shot head, an MLP and no draws"
+            problem = "a mean with a one-shot head needs that head and an MLP"
             raise self.refused(problem, "one_candidate")
-        ClosedFormClient(client, {}).check_offsets(components, one_shot)
+        if one_shot.gives_offsets and draws:
+            raise self.refused("rows that are drawn have no offsets", "one_candidate")
+        ClosedFormClient(client, {}).check_head(components, one_shot)
 
     def _own_space(self) -> Space:
         """The space to use if the server sent none.
@@ -454,7 +457,7 @@ class AugmentationExchange(Exchange):
         course, sent = self.course, Counter[str]()
         before, held = course.spent(), self.server.space
         space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()
-        components, *heads = self.server.offsets or (b"", b"", b"")
+        components, *heads = self.server.one_shot or (b"", b"", b"")
         share = self.server.held_share
         held_out = HeldOut(share).to_bytes() if share else b""
         for window in windows(numbers, course.plan.round0_window):
@@ -462,12 +465,12 @@ class AugmentationExchange(Exchange):
             for k in course.membership.here(window):
                 around = self.prototypes(k)
                 prototypes = around.to_bytes() if around else b""
-                offsets = components, heads[k not in self.server.summed]
-                asked[k] = (self.geometry, prototypes, space, *offsets, held_out)
+                one_shot = components, heads[k not in self.server.summed]
+                asked[k] = (self.geometry, prototypes, space, *one_shot, held_out)
                 sent["geometry_bytes_down"] += len(self.geometry)
                 sent["prototypes_bytes_down"] += len(prototypes)
                 sent["space_bytes_down"] += len(space)
-                sent["offsets_bytes_down"] += sum(map(len, offsets))
+                sent["offsets_bytes_down"] += sum(map(len, one_shot))
             for reply in (yield from course.ask(PREPARE, 0, asked)):
                 self.add_reply(reply)
                 course.membership.note_prepared(reply.client)

@@ -306,6 +306,8 @@ class OneCandidate(wire.Payload, kind="one_candidate"):
     temperature : float
     summed : bool
         Whether the client's rows are in the components.
+    gives_offsets : bool
+        Whether the client trains with offsets; see `MLPHead`.
     """
 
     candidate: int = wire.integer()
@@ -313,6 +315,7 @@ class OneCandidate(wire.Payload, kind="one_candidate"):
         problem=lambda value: "" if value > 0 else "must be positive"
     )
     summed: bool = wire.flag(default=True, optional=True)
+    gives_offsets: bool = wire.flag(default=False, optional=True)
 
 
 class Confidences(wire.Payload, kind="confidences"):
@@ -621,37 +624,35 @@ _MANY_WITHHELD = 0.2
 _FAR_BETTER = 0.5
 
 
-#: With fewer rows the temperature of a trained head would be too uncertain.
+#: With fewer validation rows the temperature of a trained head would be too uncertain.
 LEAST_VALIDATION = 150
-#: So many rows are enough for it: about 200 of all clients.
-_ENOUGH_HELD_OUT = 200
+#: So many rows held out by all clients are enough for it, and fewer are too few. Less
+#: certain than by validation rows, it is much better than none: docs/heads.md.
+_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 200, 50
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
 #: cannot be far off, and the trained head needs the rows more. Measured in
 #: docs/heads.md.
 _SELDOM_WRONG = 0.2
 
 
-def share_to_hold_out(
-    choice: Choice,
-    counts: Sequence[HitCounts],
-    uploaded: Mapping[int, int],
-    least: int,
-) -> float:
+def share_to_hold_out(choice: Choice, counts: Sequence[HitCounts], least: int) -> float:
     """The share of training rows to hold out for a trained head's temperature.
 
     It is 0 if there are enough validation rows, or too few rows to spare. It is also 0
-    if the one-shot head is seldom wrong on left-out rows. A client holds out at least
-    `least` of its `uploaded` rows or none.
+    if the one-shot head is seldom wrong, on left-out rows and on those of classes that
+    nobody sent. A client holds out at least `least` of its rows or none.
     """
-    if _wrong_rows(choice) <= _SELDOM_WRONG * choice.details.get("scored_rows", 0):
-        return 0.0
     validation = sum(count.validation for count in counts)
-    rows = [uploaded[count.client] for count in counts]
-    if validation >= LEAST_VALIDATION or not any(rows):
+    rows = [count.rows - count.validation for count in counts]
+    scored, absent = choice.details["scored_rows"], choice.details["absent_rows"]
+    known = sum(rows) - absent
+    wrong = absent + known * _wrong_rows(choice) / max(scored, 1)
+    seldom = wrong <= _SELDOM_WRONG * sum(rows)
+    if validation >= LEAST_VALIDATION or not any(rows) or seldom:
         return 0.0
     share = min(MOST_HELD_OUT, _ENOUGH_HELD_OUT / sum(rows))
     held = sum(held_out_count(n, share, least) for n in rows)
-    return share if held >= LEAST_VALIDATION else 0.0
+    return share if held >= LEAST_HELD_OUT else 0.0
 
 
 def end_or_train(

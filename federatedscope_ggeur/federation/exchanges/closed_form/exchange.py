@@ -19,7 +19,11 @@ from torch import Tensor
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import StatisticsError, setting
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.client import Client, chosen_rows
+from federatedscope_ggeur.federation.client import (
+    MOST_HELD_OUT,
+    Client,
+    chosen_rows,
+)
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.federation.wire.schema import Declared
@@ -255,9 +259,9 @@ class ClosedFormClient(ClientSide):
         [m, C].
 
         Rows of withheld classes are in no statistics; all others score them. Raises
-        what `check_offsets` raises.
+        what `check_head` raises.
         """
-        client, scores = self.client, self.check_offsets(message, head)
+        client, scores = self.client, self.check_head(message, head)
         features, labels = chosen_rows(client.features, client.labels, chosen)
         weights = None if client.weights is None else client.weights[chosen]
         inside = client.told[labels] & head.summed
@@ -265,7 +269,7 @@ class ClosedFormClient(ClientSide):
         rows = ScoredRows(features, labels, number, domain, inside, weights)
         return left_out_logits(scores, rows, head.temperature)
 
-    def check_offsets(self, message: LeaveOneOut, head: OneCandidate) -> LeftOut:
+    def check_head(self, message: LeaveOneOut, head: OneCandidate) -> LeftOut:
         """Require messages of which `left_out` can be computed. Returns the scores.
 
         Raises
@@ -508,6 +512,10 @@ CONFIDENCES = RequestKind(
 )
 
 
+#: What the server has decided, and a restored one must know.
+_KEPT = ("trains", "averages", "with_offsets")
+
+
 @register_exchange("closed_form")
 class ClosedFormExchange(Exchange):
     """Chooses and solves the one-shot head, and scores it when clients are prepared.
@@ -592,6 +600,8 @@ class ClosedFormExchange(Exchange):
         server, before = self.server, self.course.spent()
         if self._demands.keeps_best and self._lacks_statistics():
             logger.warning("%s", NO_HEAD)
+            if server.task.model.hidden_beside(server.task.dim):
+                server.held_share = self._share_to_hold_out()
             return
         components = self.solver.components()
         if components is not None:
@@ -618,15 +628,8 @@ class ClosedFormExchange(Exchange):
         server.averages = choice.details.get("averaged", False)
         if server.averages and choice.details.get("absent_rows"):
             server.unsent = server.merged.statistics.absent
-        if choice.candidate is not None and self._learns_with_offsets(choice):
-            inside = OneCandidate(choice.candidate, temperature.value)
-            outside = replace(inside, summed=False)
-            server.offsets = self._sent, inside.to_bytes(), outside.to_bytes()
-            server.summed = frozenset(server.merged.rows)
-        if self._may_hold_out(choice):
-            server.held_share = share_to_hold_out(
-                choice, self._counts, server.merged.rows, server.settings.min_samples
-            )
+        if "hidden_units" in choice.details:
+            self._train_beside(choice, temperature.value)
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
@@ -654,28 +657,42 @@ class ClosedFormExchange(Exchange):
         trains = self._demands.chosen.get("train_withheld", True)
         return needed and trains and not self.server.merged.statistics.classes
 
-    def _learns_with_offsets(self, choice: Choice) -> bool:
-        """Whether an MLP is to be trained as the other half of a mean.
+    def _train_beside(self, choice: Choice, temperature: float) -> None:
+        """Prepare the training of an MLP beside the one-shot head.
 
-        A method that changes training may use logits without their offsets. For
-        classes that nobody sent, offsets would say that rows are not of them.
+        In a mean it learns with offsets. But a method that changes training may use
+        logits without them, and of classes that nobody sent offsets would say that rows
+        are not of them.
         """
         server = self.server
-        mlp = server.averages and "hidden_units" in choice.details
-        return mlp and not server.unsent and not server.task.method.changes_training
+        server.held_share = self._share_to_hold_out(choice)
+        if not server.averages or choice.candidate is None:
+            return
+        changes = server.task.method.changes_training
+        server.with_offsets = not server.unsent and not changes
+        if server.with_offsets or server.held_share:
+            gives = server.with_offsets
+            inside = OneCandidate(choice.candidate, temperature, gives_offsets=gives)
+            outside = replace(inside, summed=False)
+            server.one_shot = self._sent, inside.to_bytes(), outside.to_bytes()
+            server.summed = frozenset(server.merged.rows)
 
-    def _may_hold_out(self, choice: Choice) -> bool:
-        """Whether rows held out can give the trained head a temperature.
+    def _share_to_hold_out(self, choice: Choice | None = None) -> float:
+        """The share of rows that give an MLP its temperature; see `share_to_hold_out`.
 
-        The head must not have seen them. So it is an MLP, alone or with offsets: others
-        start from the one-shot head.
+        If nobody sent statistics, the number of rows is unknown. They are few then, and
+        clients hold out as many as they may. A linear head starts from the one-shot
+        head, which has seen all rows.
         """
-        demands, server = self._demands, self.server
+        demands = self._demands
         asks = demands.scales_trained and demands.reports_scores
-        if not asks or self.course.plan.server_evaluates:
-            return False
-        mlp = "hidden_units" in choice.details
-        return mlp and (not server.averages or bool(server.offsets))
+        trains_on_all = demands.chosen.get("train_withheld", True)
+        if not asks or not trains_on_all or self.course.plan.server_evaluates:
+            return 0.0
+        if choice is None:
+            return MOST_HELD_OUT
+        least = self.server.settings.min_samples
+        return share_to_hold_out(choice, self._counts, least)
 
     def _take_noisy(self, solved: Solved, hidden_by: str) -> None:
         """Take the head made from statistics with noise, without asking clients."""
@@ -708,11 +725,11 @@ class ClosedFormExchange(Exchange):
         solved = self.server.solved_params
         if solved is None or not self._demands.keeps_best:
             return {}
-        said = {name: getattr(self.server, name) for name in ("trains", "averages")}
+        said = {name: getattr(self.server, name) for name in _KEPT}
         kept = {name: torch.tensor(int(value)) for name, value in said.items()}
-        for place, part in enumerate(self.server.offsets):
-            kept[f"offsets.{place}"] = wire.as_bytes(part)
-        if self.server.offsets:
+        for place, part in enumerate(self.server.one_shot):
+            kept[f"one_shot.{place}"] = wire.as_bytes(part)
+        if self.server.one_shot:
             kept["summed"] = torch.tensor(sorted(self.server.summed))
         if self.server.unsent:
             kept["unsent"] = torch.tensor(self.server.unsent)
@@ -724,15 +741,15 @@ class ClosedFormExchange(Exchange):
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
         if "params" in tensors:
             self.server.solved_params = tensors["params"]
-            self.server.trains = bool(tensors["trains"])
-            self.server.averages = bool(tensors.get("averages", False))
+            for name in _KEPT:
+                setattr(self.server, name, bool(tensors.get(name, False)))
             self.server.held_share = float(tensors.get("held_share", 0.0))
             summed = tensors.get("summed", torch.zeros(0)).tolist()
             self.server.summed = frozenset(summed)
             unsent = tensors.get("unsent", torch.zeros(0)).tolist()
             self.server.unsent = tuple(unsent)
-            parts = (tensors.get(f"offsets.{place}") for place in range(3))
-            self.server.offsets = tuple(
+            parts = (tensors.get(f"one_shot.{place}") for place in range(3))
+            self.server.one_shot = tuple(
                 wire.of_bytes(p) for p in parts if p is not None
             )
             self.server.scored_model.make_room_for(len(tensors["params"]))
@@ -911,8 +928,8 @@ def kept_head(
     the trained head has seen these classes. If nobody sent any, it is the only head.
 
     If the run averages the two heads, that mean takes the place of the trained head.
-    Without validation rows it is kept, unless rows held out of training prefer the
-    one-shot head.
+    Without validation rows it is kept. If rows that training did not see chose the
+    share of each head, and the one-shot head has all, that head is kept.
 
     Parameters
     ----------
@@ -920,7 +937,7 @@ def kept_head(
         The record of round 0.
     rounds : sequence of RoundRecord
     scaling : TemperatureScaling, optional
-        What rows that were held out say at the end.
+        What these rows chose at the end.
     """
     solved = round0.closed_form
     if solved is None:
@@ -937,9 +954,10 @@ def kept_head(
     averaged = details.get("averaged", False)
     if details.get("confounded_share", 0.0) > LARGER_PART:
         return Kept("trained", "confounded", before, after)
-    if scaling is not None and scaling.one_shot_loss is not None:
-        mean = scaling.loss < scaling.one_shot_loss
-        return Kept("average" if mean else "closed_form", "held_out", before, after)
+    if scaling and scaling.share is not None and not absent_rows(round0):
+        if scaling.share == 1:
+            return Kept("closed_form", "log_loss", before, after)
+        return Kept("average", "log_loss", before, after)
     if before is not None and after is not None:
         if after <= before:
             return Kept("closed_form", "validation", before, after)

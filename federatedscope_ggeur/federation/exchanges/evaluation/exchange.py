@@ -36,7 +36,7 @@ from ..base import (
     register_exchange,
     require_known,
 )
-from ..closed_form.choice import LEAST_VALIDATION, LogLosses, LossQuery
+from ..closed_form.choice import LEAST_HELD_OUT, LEAST_VALIDATION, LogLosses, LossQuery
 from ..closed_form.exchange import ClosedFormClient, bound_rows
 from ..training.exchange import TrainingExchange, head_broadcast, own_broadcast
 from ..training.messages import Broadcast
@@ -68,6 +68,10 @@ _TEMPERATURES = tuple(
     2.0 ** (quarter / 4)
     for quarter in (*range(-16, -7, 4), -6, *range(-4, 5), *range(6, 25, 2), 28, 32)
 )
+
+
+#: The one-shot head's shares in a mean, of which rows not trained on choose one.
+_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class EvaluationClient(ClientSide):
@@ -118,9 +122,9 @@ class EvaluationClient(ClientSide):
         did not see.
 
         These are validation rows and `Client.held_out`. A client with fewer of either
-        than ``ggeur.privacy.min_samples`` reports none of them. Candidate 0 is the head
-        of the broadcast. Candidate 1 is the one-shot head in it, if the rows have
-        offsets.
+        than ``ggeur.privacy.min_samples`` reports none of them. If the client has got
+        the one-shot head, the head is a mean with it, and the candidates are
+        `_SHARES` of the one-shot head. Otherwise there is one candidate, the head.
 
         Raises
         ------
@@ -136,8 +140,9 @@ class EvaluationClient(ClientSide):
             )
         self._validated = before
         client, least = self.client, self.client.settings.min_samples
-        if query.candidates[-1] > int(client.one_shot is not None):
-            raise self.refused("there is no such head", "candidates")
+        most = 1 if client.one_shot is None else len(_SHARES)
+        if query.candidates != tuple(range(most)):
+            raise self.refused(f"the run has {most} such heads", "candidates")
         model, val = client.scored_model.at(broadcast.params), self.rows.get("val")
         number = 0
         losses = torch.zeros(query.shape, dtype=torch.float64)
@@ -155,23 +160,19 @@ class EvaluationClient(ClientSide):
     def _logits(
         self, model: Model, rows: Tensor, held: Tensor | None = None
     ) -> list[Tensor]:
-        """The logits of the head, and of the one-shot head in it if there are offsets.
+        """The logits of each candidate.
 
         Of training rows `held` they are those of heads that have not seen them.
         """
         client = self.client
         if client.one_shot is None:
             return [_logits(model, rows)]
-        assert isinstance(model, AverageHead), "one-shot heads give MLPs offsets alone"
-        mean, dim = model, rows.shape[1]
+        assert isinstance(model, AverageHead), "one-shot heads go into means alone"
         if held is None:
-            one_shot = _logits(mean.one_shot, rows)
-        else:
-            side = ClosedFormClient(client, {})
-            one_shot = side.left_out(client.merged, client.one_shot, held)
-        beside = torch.cat([rows, one_shot.to(rows.dtype)], dim=1)
-        logits = mean.in_chunks(lambda x: mean.beside(x[:, dim:], x[:, :dim]), beside)
-        return [logits.cpu().double(), one_shot.double()]
+            return _logits_of_means(model, rows, _logits(model.one_shot, rows))
+        side = ClosedFormClient(client, {})
+        one_shot = side.left_out(client.merged, client.one_shot, held)
+        return _logits_of_means(model, rows, one_shot)
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The weights [P + Q] that the client scores after a round, on raw embeddings.
@@ -201,11 +202,23 @@ def _logits(model: Model, rows: Tensor) -> Tensor:
     return model.in_chunks(model, rows).cpu().double()
 
 
+def _logits_of_means(mean: AverageHead, rows: Tensor, one_shot: Tensor) -> list[Tensor]:
+    """The logits of rows [n, D] for each of `_SHARES` of the one-shot head's logits."""
+    dim = rows.shape[1]
+    both = torch.cat([rows, one_shot.to(rows.dtype)], dim=1)
+
+    def by(share: float) -> Tensor:
+        return mean.in_chunks(
+            lambda x: mean.beside(x[:, dim:], x[:, :dim], share), both
+        )
+
+    return [by(share).cpu().double() for share in _SHARES]
+
+
 def _losses(logits: Sequence[Tensor], labels: Tensor, query: LossQuery) -> Tensor:
     """The log-losses of all rows by each candidate of a query, in nats."""
-    asked = zip(query.candidates, query.temperatures)
-    each = [log_losses(logits[place], labels, by)[0] for place, by in asked]
-    return torch.stack(each).sum(dim=2)
+    asked = zip(logits, query.temperatures)
+    return torch.stack([log_losses(z, labels, by)[0] for z, by in asked]).sum(dim=2)
 
 
 def _advice(settings: RoleSettings) -> str:
@@ -361,11 +374,10 @@ class EvaluationExchange(Exchange):
         """Choose and apply the trained head's temperature, and score its probabilities.
 
         The temperature is the one with the least log-loss on validation rows and rows
-        that were held out. Returns None, and does nothing, if there are fewer than
-        `LEAST_VALIDATION` of them, or if the head's logits cannot be divided.
-
-        If rows with offsets were held out, the one-shot head is scored on the same
-        rows; see `kept_head`.
+        that were held out. In a mean of which clients know the one-shot head, they also
+        choose this head's share. Returns None, and does nothing, if there are fewer
+        than `LEAST_VALIDATION` of them (`LEAST_HELD_OUT` if rows were held out), or if
+        the head's logits cannot be divided.
         """
         server = self.server
         if not server.scored_model.at(server.head_params()).can_cool:
@@ -377,35 +389,46 @@ class EvaluationExchange(Exchange):
         if rows < LEAST_VALIDATION and not server.held_share:
             return None
         losses, rows = yield from self._losses_on_unseen(number)
-        if rows < LEAST_VALIDATION:
+        if rows < (LEAST_HELD_OUT if server.held_share else LEAST_VALIDATION):
             return None
-        means, *others = (losses / rows).tolist()
-        server.trained_temperature, least = best_temperature(means, _TEMPERATURES)
-        scored = yield from self.score(number)
-        as_it_is = _TEMPERATURES.index(1.0)
-        # The last round scored the same head, so its scores stand.
+        means, as_it_is = (losses / rows).tolist(), _TEMPERATURES.index(1.0)
+        fitted = [best_temperature(each, _TEMPERATURES) for each in means]
+        if server.one_shot and not server.unsent:
+            fitted[-1] = 1.0, means[-1][as_it_is]  # left-out rows gave it its own
+        best = min(range(len(fitted)), key=lambda place: fitted[place][1])
+        server.trained_temperature, least = fitted[best]
+        if server.one_shot:
+            server.share = _SHARES[best]
+        scored = yield from self.course.evaluate(number)
+        # The last round has scored the head that rounds train, so its scores stand.
         self.scores, self.reports = before
-        spent = self.course.spent() - started
+        spent, mean = self.course.spent() - started, None
+        if server.one_shot:
+            mean = self.course.round_record(number, spent, scored, method="average")
         return TemperatureScaling(
             temperature=server.trained_temperature,
             rows=rows,
             loss=least,
-            loss_before=means[as_it_is],
-            one_shot_loss=others[0][as_it_is] if others else None,
+            loss_before=means[best][as_it_is],
             probabilities=scored["probabilities"],
             **spent.recorded(),
+            share=server.share if server.one_shot else None,
+            mean=mean,
         )
 
     def _losses_on_unseen(self, number: int) -> Requests[tuple[Tensor, int]]:
-        """The log-loss of each head for each temperature, and the number of rows."""
+        """The log-loss of each candidate for each temperature, and the number of rows.
+
+        See `EvaluationClient.validation_losses`.
+        """
         server = self.server
-        asked = (0, 1) if server.held_share and server.offsets else (0,)
+        self.asked_losses = len(_SHARES) if server.one_shot else 1
+        asked = tuple(range(self.asked_losses))
         query = LossQuery(asked, (_TEMPERATURES,) * len(asked))
-        self.asked_losses = len(asked)
         if self.course.plan.server_evaluates:
             head = server.scored_model.at(server.head_params())
             rows = list(self.course.rows["val"].values())
-            each = [_losses([_logits(head, r.features)], r.labels, query) for r in rows]
+            each = [_losses(self._candidates(head, r), r.labels, query) for r in rows]
             return torch.stack(each).sum(dim=0), sum(map(len, rows))
         head_bytes = head_broadcast(server, number).to_bytes()
         parts = head_bytes, query.to_bytes()
@@ -416,6 +439,14 @@ class EvaluationExchange(Exchange):
         nothing = torch.zeros(query.shape, dtype=torch.int64)
         total: Tensor = sum((answer.losses for answer in answers), nothing)
         return total / LOSS_UNITS, sum(answer.rows for answer in answers)
+
+    def _candidates(self, head: Model, rows: Embeddings) -> list[Tensor]:
+        """The logits of each candidate on the server's rows."""
+        if not self.server.one_shot:
+            return [_logits(head, rows.features)]
+        assert isinstance(head, AverageHead), "one-shot heads go into means alone"
+        one_shot = _logits(head.one_shot, rows.features)
+        return _logits_of_means(head, rows.features, one_shot)
 
     def score_rows(
         self,

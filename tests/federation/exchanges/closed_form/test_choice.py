@@ -334,7 +334,8 @@ def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
         (10, 1000, 150, 0),
         # At most 15% of the rows, if these are enough.
         (10, 100, 0, 0.15),
-        (10, 96, 0, 0),
+        (10, 34, 0, 0.15),
+        (9, 34, 0, 0),
         # Each client holds out 5 rows or none.
         (40, 50, 0, 0.1),
         (50, 50, 0, 0),
@@ -345,13 +346,16 @@ def test_about_200_rows_are_held_out_if_heads_are_often_wrong_and_rows_are_many(
     clients, rows, validation, share
 ):
     first = HitCounts(1, rows + validation, torch.zeros(1), validation, rows)
-    others = [HitCounts(2, 2 * rows, torch.zeros(1), 0, rows)] * (clients - 1)
+    others = [HitCounts(2, rows, torch.zeros(1), 0, rows)] * (clients - 1)
     counts, form = [first, *others], CLOSED_FORMS["ncm"]()
-    sent = {1: rows, 2: rows}
-    for accuracy, wanted in ((0.79, share), (0.8, 0.0)):
+    # Rows of classes that nobody sent count as wrong.
+    tenth = clients * rows // 10
+    for accuracy, absent, wanted in (
+        (0.79, 0, share), (0.8, 0, 0.0), (0.88, tenth, share), (0.9, tenth, 0.0),
+    ):  # fmt: skip
         scored = {"scored_rows": 100, "candidates": [{"accuracy": accuracy}]}
-        choice = Choice(form, scored, form, (0,))
-        assert share_to_hold_out(choice, counts, sent, least=5) == wanted
+        choice = Choice(form, {**scored, "absent_rows": absent}, form, (0,))
+        assert share_to_hold_out(choice, counts, least=5) == wanted
 
 
 @pytest.mark.parametrize("hidden", [0, 256])

@@ -171,7 +171,8 @@ def test_of_a_class_that_nobody_sent_the_mean_has_what_the_mlp_knows():
 
 
 HELD_OUT = {**dict(zip(AVERAGE[:6:2], AVERAGE[1:6:2])), "ggeur.steps": []}
-HELD_OUT |= {"federate.total_round_num": 10, "train.optimizer.momentum": 0.9}
+HELD_OUT |= {"federate.total_round_num": 10, "train.local_update_steps": 5}
+HELD_OUT |= {"train.optimizer.momentum": 0.9}
 
 
 def of_five(rows, labels):
@@ -185,15 +186,20 @@ def test_rows_held_out_give_the_mean_its_temperature():
     enough."""
     rows = np.random.default_rng(0).normal(size=(3000, 6))
     curved = rows[:, 0] * rows[:, 1] + rows[:, 2] * rows[:, 3] > 0
-    results = run(HELD_OUT, of_five(rows, curved + 2 * (rows[:, 4] > 0)))
+    labels = curved + 2 * (rows[:, 4] > 0)
+    results = run(HELD_OUT, of_five(rows, labels))
     scaling = results.temperature_scaling
-    assert results.final.kept == Kept("average", "held_out", None, None)
+    assert results.final.kept == Kept("average", "log_loss", None, None)
     assert results.final.calibrated_by == "held_out"
     assert "calibrated by rows held out of training" in results_table(results)
     assert scaling.rows == 200
     assert results.model.temperature == pytest.approx(scaling.temperature)
     assert scaling.temperature < 1
-    assert scaling.loss < min(scaling.loss_before, scaling.one_shot_loss)
+    assert scaling.loss < scaling.loss_before
+    assert results.model.share == scaling.share < 0.5
+    assert results.final.avg == scaling.mean.avg > results.round0.closed_form.avg + 0.3
+    right = results.predict(rows) == labels
+    assert right[::3].mean() == pytest.approx(results.final.avg)
     probabilities = results.final.probabilities
     assert probabilities.after.ece < probabilities.before.ece
 
@@ -205,10 +211,9 @@ def test_rows_held_out_prefer_the_one_shot_head_where_it_is_the_best_one():
     rows = draw(size=(20, 30))[labels] + 2.5 * draw(size=(1800, 30))
     data = of_five(rows, labels)
     results = run(HELD_OUT, data)
-    assert results.final.kept == Kept("closed_form", "held_out", None, None)
-    assert "smaller log-loss on rows held out" in results_table(results)
-    scaling = results.temperature_scaling
-    assert scaling.one_shot_loss < scaling.loss
+    assert results.final.kept == Kept("closed_form", "log_loss", None, None)
+    assert "smallest log-loss on rows that training did not" in results_table(results)
+    assert results.temperature_scaling.share == 1
     assert results.final.avg == results.round0.closed_form.avg
     assert results.final.calibrated_by == "leave_one_out"
     np.testing.assert_allclose(

@@ -17,7 +17,10 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
     SetMaker,
 )
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import HeldOut
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
+    Geometry,
+    HeldOut,
+)
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     HitCounts,
     LeaveOneOut,
@@ -219,9 +222,9 @@ def test_weighted_hits_are_rounded_to_a_64th_of_the_mean_weight():
 # What a client tells of its rows for a temperature: of one head, of none withheld.
 
 
-def asked(min_samples):
+def asked(min_samples, kind="ncm"):
     """A client of a federation, and a query with its components."""
-    federation = chosen_federation("ncm", min_samples)
+    federation = chosen_federation(kind, min_samples)
     book = ComponentBook(tuple(federation.server.client_domains.values()))
     for k in federation.clients:
         sent = federation.side(k, StatisticsClient).statistics()
@@ -356,18 +359,32 @@ def test_logits_of_training_rows_are_those_of_rows_left_out():
     with pytest.raises(MessageError, match="components"):
         ClosedFormClient(client, {}).left_out(nothing, head, everything)
     for parts in ((message, head), (message, None), (None, head)):
-        with pytest.raises(MessageError, match="offsets need a one-shot head, an MLP"):
+        with pytest.raises(MessageError, match="needs that head and an MLP"):
             AugmentationClient(client, {}).prepare(None, None, None, *parts)
     AugmentationClient(client, {}).prepare(None, None, held_out=HeldOut(0.1))
     with pytest.raises(MessageError, match="with another head or share before"):
         AugmentationClient(client, {}).prepare(None, None, held_out=HeldOut(0.11))
 
 
+def test_rows_that_are_drawn_have_no_offsets():
+    client, message, _ = asked(1, "lda")
+    dim, classes = client.features.shape[1], message.components.num_classes
+    client.model = MLPHead(dim, classes, 5)
+    drawn = Geometry({}), None, None, message, OneCandidate(0, 0.5, gives_offsets=True)
+    with pytest.raises(MessageError, match="rows that are drawn have no offsets"):
+        AugmentationClient(client, {}).prepare(*drawn)
+    beside = OneCandidate(0, 0.5)
+    AugmentationClient(client, {}).prepare(None, None, None, message, beside)
+    assert SetMaker(None, None)(client).features.shape[1] == dim
+
+
 @pytest.mark.parametrize("with_offsets", [True, False])
 def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them(
     with_offsets,
 ):
-    """The one-shot head is computed again without the row; the MLP gets its offsets."""
+    """The one-shot head is computed again without the row; the MLP gets its offsets.
+
+    There is a loss for each share of the one-shot head."""
     client, message, query = asked(1)
     client.held_share, dim = 0.15, client.features.shape[1]
     classes = message.components.num_classes
@@ -385,15 +402,16 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
         client.merged, client.one_shot = message, OneCandidate(0, 0.5)
         vector = averaged(left, to_vector(left), vector, with_offsets=True)
     client.scored_model = left
-    both = LossQuery((0, 1), query.temperatures * 2)
-    query = both if with_offsets else query
+    shares = (0, 0.25, 0.5, 0.75, 1) if with_offsets else (0,)
+    other, query = (
+        LossQuery(tuple(range(many)), query.temperatures * many)
+        for many in (2, len(shares))
+    )
+    with pytest.raises(MessageError, match=f"the run has {len(shares)} such heads"):
+        EvaluationClient(client, {}).validation_losses(Broadcast(4, vector), other)
     answer = EvaluationClient(client, {}).validation_losses(Broadcast(4, vector), query)
-    assert len(answer.losses) == 1 + with_offsets
-    none = both if not with_offsets else LossQuery((0, 2), both.temperatures)
-    with pytest.raises(MessageError, match="there is no such head"):
-        EvaluationClient(client, {}).validation_losses(Broadcast(4, vector), none)
     logs = mlp(client.features[held]).detach().double()
-    one_shot_logs = torch.zeros_like(logs)
+    trained, first = logs.softmax(1), torch.zeros_like(logs)
     if with_offsets:
         parts, form = message.components, CLOSED_FORMS["ncm"]()
         for i, row in enumerate(torch.nonzero(held).flatten()):
@@ -404,23 +422,23 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
             head = form.solve(Statistics.of_means(counts, means)).model
             one_shot = (head(x[None].float())[0].detach().double() / 0.5).softmax(0)
             offsets = torch.log(0.999 * one_shot + 0.001 / classes) / 2
-            logs[i] = (one_shot + (logs[i] + offsets).softmax(0)).div(2).log()
-            one_shot_logs[i] = one_shot.log()
+            first[i], trained[i] = one_shot, (logs[i] + offsets).softmax(0)
     own = torch.arange(3), client.labels[held]
     assert answer.rows == 3
-    for found, head in zip(answer.losses.tolist(), (logs, one_shot_logs)):
+    assert len(answer.losses) == len(shares)
+    for share, found in zip(shares, answer.losses.tolist()):
+        head = (share * first + (1 - share) * trained).log()
         wanted = [
             -64 * (0.999 * (head / t).softmax(1)[own] + 0.001 / classes).log().sum()
             for t in query.temperatures[0]
         ]
         assert found == pytest.approx([float(each) for each in wanted], abs=0.51)
-    # Only rows of classes of which the client tells something, and enough of them.
-    assert client.counts.tolist() == [7, 6, 2, 5]
-    client.held_share = 0.5
-    for threshold, drawn in ((5, 9), (6, 6), (7, 0)):
+    # Enough of them, or none.
+    assert len(client.labels) == 20
+    client.held_share = 0.3
+    for threshold, drawn in ((6, 6), (7, 0)):
         client.settings = replace(client.settings, min_samples=threshold)
         assert client.held_out().sum() == drawn
-        assert (client.counts[client.labels[client.held_out()]] >= threshold).all()
 
 
 # Which of two heads a run leaves, by its records alone.
