@@ -253,6 +253,11 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
     first[:, 1] = second[:, 1]
     completed = (first + second) / 2
     assert torch.allclose(wanted(x).softmax(1), completed, atol=1e-6)
+    for share in (0, 0.25, 1):
+        mixed = share * first + (1 - share) * second
+        assert torch.allclose(wanted.beside(one, x, share).exp(), mixed, atol=1e-6)
+        unlike = averaged(wanted, *vectors, with_offsets, [1], share)
+        assert torch.allclose(wanted.at(unlike)(x).softmax(1), mixed, atol=1e-6)
     again.cool(2.0)
     divided = torch.tensor(expected).log().div(2).softmax(1).float()
     assert torch.allclose(again(x).softmax(1), divided, atol=1e-6)

@@ -96,18 +96,24 @@ def test_a_projection_is_part_of_the_graph():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error:Converting a tensor")
-@pytest.mark.parametrize(("share", "hidden"), [(1.0, 0), (0.5, 0), (0.25, 7), (0.0, 7)])
-def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share, hidden):
+@pytest.mark.parametrize(
+    ("share", "hidden", "offset", "known"),
+    [(1.0, 0, 0, 1), (1.0, 7, 0, 0), (0.5, 0, 0, 0), (0.25, 7, 1, 1), (0.0, 7, 0, 1),
+     (0.0, 7, 1, 1)],
+)  # fmt: skip
+def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(
+    share, hidden, offset, known
+):
     results = fitted().results_
     width, classes = results.model.in_features, results.model.num_classes
     trained = MLPHead(width, classes, hidden) if hidden else results.model
     model = AverageHead(width, classes, hidden).alone(trained, trained=True)
     model.one_shot = fitted("mixture").results_.model
     model.share.data.fill_(share)
-    model.offset.data.fill_(float(share == 0.25))
+    model.offset.data.fill_(float(offset))
     model.trained.cool(0.7)
     model.cool(0.8)
-    model.known.data[0] = float(share != 0.5)
+    model.known.data[0] = float(known)
     made = replace(results, model=model)
     features = rows()[0]
     shares, logits = by_onnxruntime(made, features, ["probabilities", "logits"])

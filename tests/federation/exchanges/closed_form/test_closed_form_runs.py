@@ -181,12 +181,16 @@ def of_five(rows, labels):
     return FederatedData.from_arrays(rows, labels, place // 3 % 5, test=place % 3 == 0)
 
 
-def test_rows_held_out_give_the_mean_its_temperature():
-    """Classes are curved. The halves of the mean do not agree, so it is not sure
-    enough."""
+def curved_classes():
+    """Rows of four classes whose bounds are curved."""
     rows = np.random.default_rng(0).normal(size=(3000, 6))
     curved = rows[:, 0] * rows[:, 1] + rows[:, 2] * rows[:, 3] > 0
-    labels = curved + 2 * (rows[:, 4] > 0)
+    return rows, curved + 2 * (rows[:, 4] > 0)
+
+
+def test_rows_held_out_give_the_mean_its_temperature():
+    """Its halves do not agree, so it is not sure enough."""
+    rows, labels = curved_classes()
     results = run(HELD_OUT, of_five(rows, labels))
     scaling = results.temperature_scaling
     assert results.final.kept == Kept("average", "log_loss", None, None)
@@ -202,6 +206,42 @@ def test_rows_held_out_give_the_mean_its_temperature():
     assert right[::3].mean() == pytest.approx(results.final.avg)
     probabilities = results.final.probabilities
     assert probabilities.after.ece < probabilities.before.ece
+
+
+def of_twelve(rows, last):
+    """Rows of twelve persons and ten classes; of the last two each has `last` rows."""
+    draw = np.random.default_rng(0).normal
+    labels, who, number = (part.ravel() for part in np.indices((10, 12, rows)))
+    rows = 2 * draw(size=(10, 8))[labels] + draw(size=(12, 8))[who]
+    rows += 2 * draw(size=rows.shape)
+    kept = (labels < 8) | (number < last)
+    return FederatedData.from_arrays(
+        rows[kept], labels[kept], who[kept], test=(number % 3 == 0)[kept]
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "method", "by"),
+    [
+        (of_twelve(6, 6), "fedavg", "absent"),
+        (of_twelve(12, 6), "fedavg", "absent"),
+        (of_five(*curved_classes()), "fedprox", "log_loss"),
+    ],
+    ids=["nobody sent any class", "nobody sent two", "without offsets"],
+)
+def test_rows_are_held_out_of_other_mlps_as_well(data, method, by):
+    sent = {"ggeur.privacy.min_samples": 5, "ggeur.base_method": method}
+    results = run({**HELD_OUT, **sent}, data)
+    scaling = results.temperature_scaling
+    assert results.final.calibrated_by == "held_out"
+    assert results.model.offset == 0
+    assert scaling.loss < scaling.loss_before
+    assert results.final.kept.by == by
+    tests = [client.test for client in data.clients if len(client.test)]
+    hits = [results.predict(t.features) == t.labels.numpy() for t in tests]
+    scored = results.final if scaling.share is not None else results.rounds[-1]
+    assert np.concatenate(hits).mean() == pytest.approx(scored.avg, abs=1e-9)
+    assert results.model.temperature == pytest.approx(scaling.temperature)
 
 
 def test_rows_held_out_prefer_the_one_shot_head_where_it_is_the_best_one():
