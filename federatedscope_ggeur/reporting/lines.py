@@ -211,10 +211,13 @@ def _finding_line(finding: records.Finding) -> str:
     return f"client {finding.client} ({when}): {finding.problem}{fate}"
 
 
-def kept_line(kept: records.Kept, averaged: bool = False) -> str:
+def kept_line(
+    kept: records.Kept, averaged: bool = False, share: float | None = None
+) -> str:
     """Which of two heads a run keeps, and why, as one line.
 
-    `averaged` says that the mean of both heads stood in place of the trained head.
+    `averaged` says that the mean of both heads stood in place of the trained head, and
+    `share` is the chosen share of the head in closed form.
     """
     names = {"closed_form": "the head in closed form", "trained": "the trained head"}
     name = names.get(kept.head, "the mean of the probabilities of both heads")
@@ -227,6 +230,8 @@ def kept_line(kept: records.Kept, averaged: bool = False) -> str:
         )
     elif kept.by == "default" and kept.head == "average":
         why = _WHY_KEPT["withheld"]
+    if share is not None and kept.head == "average":
+        name += f", {share:.0%} of the head in closed form"
     return f"kept: {name} ({why})"
 
 
@@ -339,13 +344,13 @@ def summarise(
     every = (*rounds, round0, closed_form, personal, calibrated, scaling)
     parts = [part for part in every if part is not None]
     pools = [] if pooled is None else [pooled]
-    single, head = scaling.mean if scaling else None, "trained"
-    if calibrated is not None:
-        single, head = calibrated, "calibrated"
-    elif closed_form is not None and (
+    single, head = None, "trained"
+    if closed_form is not None and (
         not rounds or (kept is not None and kept.head == "closed_form")
     ):
         single, head = closed_form, "closed_form"
+    elif calibrated is not None:
+        single, head = calibrated, "calibrated"
     accuracy = _mean_accuracy(used) if single is None else dict(single.accuracy)
     avg, std = average(accuracy)
     return records.Final(

@@ -218,10 +218,6 @@ class TemperatureScaling:
         The scores of the probabilities on the test rows.
     seconds : float
     bytes_up, bytes_down : int
-    share : float or None
-        If these rows also chose it: the one-shot head's share in the mean of two heads.
-    mean : RoundRecord or None
-        The scores of that mean, with the same seconds and bytes.
     """
 
     temperature: float
@@ -232,8 +228,6 @@ class TemperatureScaling:
     seconds: Seconds
     bytes_up: int
     bytes_down: int
-    share: Optional[Share] = None
-    mean: Optional[RoundRecord] = None
 
 
 @dataclass(frozen=True)
@@ -627,10 +621,10 @@ class Final:
     ----------
     head : {"trained", "calibrated", "closed_form"}
         The head that the score is for. "trained" is the mean over the last rounds. If
-        ``kept.head`` is "average", the score is that of the mean of both heads.
+        ``kept.head`` is "average", the score is that of the mean of both heads, and it
+        is "calibrated" if log-loss chose their shares.
     rounds : list of int
-        With "trained", the evaluated rounds whose mean is the score. None if log-loss
-        chose the shares of both heads: that mean is scored once.
+        With "trained", the evaluated rounds whose mean is the score.
     accuracy : dict of str to (float or None)
         The accuracy of each domain: its mean over `rounds`, or that of the head.
     avg, std : float or None

@@ -80,7 +80,8 @@ class Results:
     rounds : list of RoundRecord
         In order.
     calibrated : RoundRecord or None
-        The head calibrated after the last round (``ggeur.calibrate``).
+        The head calibrated after the last round: by ``ggeur.calibrate``, or the mean of
+        two heads whose shares and temperature log-loss chose (``ggeur.keep``).
     temperature_scaling : TemperatureScaling or None
         The temperature of the trained head; None if validation rows chose none.
     final : Final
@@ -343,7 +344,9 @@ def _remarks(results: Results) -> list[str]:
     if final.kept is not None:
         solved = results.closed_form
         about = (solved.details if solved else None) or {}
-        lines.append(kept_line(final.kept, about.get("averaged", False)))
+        calibrated = results.calibrated.details if results.calibrated else None
+        share = (calibrated or {}).get("share")
+        lines.append(kept_line(final.kept, about.get("averaged", False), share))
     if final.probabilities is not None:
         lines.append(probabilities_line(final))
         if final.probabilities.absent is not None:
@@ -384,7 +387,8 @@ def _columns(results: Results) -> list[tuple[str, dict[str, Optional[float]]]]:
     if chosen is not None:
         columns.append((f"round {chosen.round} by {chosen.key}", chosen.accuracy))
     if results.calibrated is not None:
-        title = f"calibrated {results.calibrated.method}"
+        method = results.calibrated.method
+        title = "both heads" if method == "average" else f"calibrated {method}"
         columns.append((title, results.calibrated.accuracy))
     return [(title, scores or {}) for title, scores in columns]
 
@@ -424,8 +428,7 @@ def numbers(results: Results) -> dict:
         plain["config"].pop(key, None)
     round0 = plain["round0"]
     timed = [plain["final"], plain["calibrated"], round0, *plain["rounds"]]
-    scaling = plain["temperature_scaling"]
-    timed += [scaling, scaling and scaling["mean"]]
+    timed.append(plain["temperature_scaling"])
     heads = [round0[name] for name in ("closed_form", "personal")] if round0 else []
     for part in [*timed, *heads]:
         if part is not None:

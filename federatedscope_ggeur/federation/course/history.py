@@ -134,7 +134,9 @@ class History:
     def awaits_end(self) -> bool:
         """Whether a calibration or a temperature is due after the last round."""
         demands = self._coordinator.server.settings.demands
-        scales = demands.scales_trained and not self.leaves_closed_form
+        # Rows that training did not see choose between the halves of a mean.
+        open_ = self._coordinator.server.averages or not self.leaves_closed_form
+        scales = demands.scales_trained and open_
         is_due = demands.calibrates or (scales and bool(self.rounds))
         return is_due and not self._is_over
 
@@ -201,7 +203,13 @@ class History:
         demands = self._coordinator.server.settings.demands
         if not demands.keeps_best or self.round0 is None:
             return None
-        return kept_head(self.round0, self.rounds, self.scaling)
+        return kept_head(self.round0, self.rounds, self._share)
+
+    @property
+    def _share(self) -> float | None:
+        """The share of the one-shot head in a mean, if rows chose it."""
+        details = self.calibrated.details if self.calibrated else None
+        return (details or {}).get("share")
 
     @property
     def leaves_closed_form(self) -> bool:
@@ -315,8 +323,7 @@ class History:
         """The record of the head that the run would leave."""
         if self.leaves_closed_form and self.round0 is not None:
             return self.round0.closed_form
-        mean = self.scaling.mean if self.scaling else None
-        return mean or self.last_scored
+        return self.last_scored
 
     def _probabilities(self, head: str) -> Probabilities | None:
         """How well the probabilities of a `head` agree with its hits."""
@@ -336,7 +343,8 @@ class History:
         self, head: str
     ) -> Literal["leave_one_out", "validation", "start", "held_out"] | None:
         """The source of a head's temperature; None if the head has none."""
-        if head == "trained" and self.scaling is not None:
+        scaled = head == "trained" and self.scaling is not None
+        if scaled or (head == "calibrated" and self._share is not None):
             held_out = self._coordinator.server.held_share > 0
             return "held_out" if held_out else "validation"
         if self.kept is not None and self.kept.head == "average":

@@ -96,7 +96,7 @@ class PersonalLosses(wire.Payload, kind="personal_losses"):
     losses: Tensor = wire.tensor(torch.int64, (len(KAPPAS), len(FACTORS)), LOSSES)
 
     def check(self, schema: Any) -> None:
-        check_losses(self.rows, self.losses)
+        check_losses(self.rows, self.losses, schema.num_classes)
 
 
 class PersonalScore(wire.Payload, kind="personal_score"):

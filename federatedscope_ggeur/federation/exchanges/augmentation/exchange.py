@@ -147,14 +147,17 @@ class AugmentationClient(ClientSide):
         Raises
         ------
         MessageError
-            This client cannot use the one-shot head, or was prepared with another head
-            or another share of rows. A server that could choose these several times
-            could tell rows apart by the losses on rows held out.
+            This client cannot use the one-shot head or hold rows out, or was prepared
+            with another head or another share of rows. A server that could choose these
+            several times could tell rows apart by the losses on rows held out.
         """
         client, own = self.client, self.client.settings.of(SetSettings)
         training = client.settings.training
         share = 0.0 if held_out is None else held_out.share
         before = client.held_share, client.one_shot
+        if share and not own.train_withheld:
+            problem = "a client that trains on no withheld rows holds none out"
+            raise self.refused(problem, "held_out")
         if client.held_share is not None and before != (share, one_shot):
             problem = "the client was prepared with another head or share before"
             raise self.refused(problem, "held_out")

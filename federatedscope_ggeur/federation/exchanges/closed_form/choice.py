@@ -257,10 +257,17 @@ class LossQuery(wire.Payload, kind="loss_query"):
 LOSSES = (0, LARGEST_LOSS)
 
 
-def check_losses(rows: int, losses: Tensor) -> None:
-    """Check that there are no log-losses without rows."""
-    if not rows and losses.any():
+def check_losses(weight: float, losses: Tensor, classes: int) -> None:
+    """Check that rows with this summed weight can have these log-losses.
+
+    Probabilities are smoothed, so the loss of a row is bounded; see `log_losses`.
+    """
+    most = weight * math.log(classes / SMOOTHING) * LOSS_UNITS * (1 + 1e-9)
+    if not weight and losses.any():
         raise wire.refusal("losses", "losses must be 0 if there are no rows")
+    if losses.numel() and int(losses.max()) > most + 1:
+        problem = f"{int(losses.max())} is more than {weight:g} rows can have"
+        raise wire.refusal("losses", problem)
 
 
 class LogLosses(wire.Payload, kind="log_losses"):
@@ -286,7 +293,8 @@ class LogLosses(wire.Payload, kind="log_losses"):
     weight: float | None = wire.number(when=_is_weighted, default=None)
 
     def check(self, schema: MessageSchema) -> None:
-        check_losses(self.rows, self.losses)
+        weight = self.rows if self.weight is None else self.weight
+        check_losses(weight, self.losses, schema.num_classes)
         _check_weight(self.weight, self.rows)
 
     def require_of(self, candidates: int) -> None:

@@ -48,13 +48,7 @@ from federatedscope_ggeur.models.closed_forms import (
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import (
-    Kept,
-    Privacy,
-    Round0,
-    RoundRecord,
-    TemperatureScaling,
-)
+from federatedscope_ggeur.reporting import Kept, Privacy, Round0, RoundRecord
 
 from ..base import (
     ClientSide,
@@ -513,7 +507,7 @@ CONFIDENCES = RequestKind(
 
 
 #: What the server has decided, and a restored one must know.
-_KEPT = ("trains", "averages", "with_offsets")
+_DECIDED = ("trains", "averages", "with_offsets")
 
 
 @register_exchange("closed_form")
@@ -664,15 +658,17 @@ class ClosedFormExchange(Exchange):
         logits without them, and of classes that nobody sent offsets would say that rows
         are not of them.
         """
-        server = self.server
+        server, candidate = self.server, choice.candidate
+        if server.averages and candidate is None:
+            return
         server.held_share = self._share_to_hold_out(choice)
-        if not server.averages or choice.candidate is None:
+        if not server.averages or candidate is None:
             return
         changes = server.task.method.changes_training
         server.with_offsets = not server.unsent and not changes
         if server.with_offsets or server.held_share:
             gives = server.with_offsets
-            inside = OneCandidate(choice.candidate, temperature, gives_offsets=gives)
+            inside = OneCandidate(candidate, temperature, gives_offsets=gives)
             outside = replace(inside, summed=False)
             server.one_shot = self._sent, inside.to_bytes(), outside.to_bytes()
             server.summed = frozenset(server.merged.rows)
@@ -723,27 +719,28 @@ class ClosedFormExchange(Exchange):
 
     def kept(self) -> dict[str, Tensor]:
         solved = self.server.solved_params
+        kept: dict[str, Tensor] = {}
+        if self.server.held_share:
+            share = torch.tensor(self.server.held_share, dtype=torch.float64)
+            kept["held_share"] = share
         if solved is None or not self._demands.keeps_best:
-            return {}
-        said = {name: getattr(self.server, name) for name in _KEPT}
-        kept = {name: torch.tensor(int(value)) for name, value in said.items()}
+            return kept
+        for name in _DECIDED:
+            kept[name] = torch.tensor(int(getattr(self.server, name)))
         for place, part in enumerate(self.server.one_shot):
             kept[f"one_shot.{place}"] = wire.as_bytes(part)
         if self.server.one_shot:
             kept["summed"] = torch.tensor(sorted(self.server.summed))
         if self.server.unsent:
             kept["unsent"] = torch.tensor(self.server.unsent)
-        if self.server.held_share:
-            share = torch.tensor(self.server.held_share, dtype=torch.float64)
-            kept["held_share"] = share
         return {**kept, "params": solved}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
+        self.server.held_share = float(tensors.get("held_share", 0.0))
         if "params" in tensors:
             self.server.solved_params = tensors["params"]
-            for name in _KEPT:
+            for name in _DECIDED:
                 setattr(self.server, name, bool(tensors.get(name, False)))
-            self.server.held_share = float(tensors.get("held_share", 0.0))
             summed = tensors.get("summed", torch.zeros(0)).tolist()
             self.server.summed = frozenset(summed)
             unsent = tensors.get("unsent", torch.zeros(0)).tolist()
@@ -916,7 +913,7 @@ def absent_rows(round0: Round0) -> int:
 def kept_head(
     round0: Round0,
     rounds: Sequence[RoundRecord],
-    scaling: TemperatureScaling | None = None,
+    share: float | None = None,
 ) -> Kept:
     """Decide which head is kept after these rounds, without using test rows.
 
@@ -929,15 +926,16 @@ def kept_head(
 
     If the run averages the two heads, that mean takes the place of the trained head.
     Without validation rows it is kept. If rows that training did not see chose the
-    share of each head, and the one-shot head has all, that head is kept.
+    share of each head, these rows decide: the mean is kept, unless the one-shot head
+    has all and knows every class.
 
     Parameters
     ----------
     round0 : Round0
         The record of round 0.
     rounds : sequence of RoundRecord
-    scaling : TemperatureScaling, optional
-        What these rows chose at the end.
+    share : float, optional
+        The one-shot head's share in the mean, if rows chose it.
     """
     solved = round0.closed_form
     if solved is None:
@@ -954,8 +952,8 @@ def kept_head(
     averaged = details.get("averaged", False)
     if details.get("confounded_share", 0.0) > LARGER_PART:
         return Kept("trained", "confounded", before, after)
-    if scaling and scaling.share is not None and not absent_rows(round0):
-        if scaling.share == 1:
+    if share is not None:
+        if share == 1 and not absent_rows(round0):
             return Kept("closed_form", "log_loss", before, after)
         return Kept("average", "log_loss", before, after)
     if before is not None and after is not None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.federation.client import held_out_count
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.schema import Declared
@@ -22,7 +23,12 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.closed_forms.left_out import log_losses
 from federatedscope_ggeur.models.folding import AverageHead
-from federatedscope_ggeur.reporting import TemperatureScaling, WorstClient, average
+from federatedscope_ggeur.reporting import (
+    RoundRecord,
+    TemperatureScaling,
+    WorstClient,
+    average,
+)
 from federatedscope_ggeur.reporting.json_values import from_json_value
 from federatedscope_ggeur.settings import Objection, Objections, Section, key, names
 
@@ -37,7 +43,7 @@ from ..base import (
     require_known,
 )
 from ..closed_form.choice import LEAST_HELD_OUT, LEAST_VALIDATION, LogLosses, LossQuery
-from ..closed_form.exchange import ClosedFormClient, bound_rows
+from ..closed_form.exchange import ClosedFormClient
 from ..training.exchange import TrainingExchange, head_broadcast, own_broadcast
 from ..training.messages import Broadcast
 from ..training.screening import remedy
@@ -122,9 +128,9 @@ class EvaluationClient(ClientSide):
         did not see.
 
         These are validation rows and `Client.held_out`. A client with fewer of either
-        than ``ggeur.privacy.min_samples`` reports none of them. If the client has got
-        the one-shot head, the head is a mean with it, and the candidates are
-        `_SHARES` of the one-shot head. Otherwise there is one candidate, the head.
+        than ``ggeur.privacy.min_samples`` reports none of them. There is one candidate,
+        the head; or the head is a mean of two, and the candidates are `_SHARES` of the
+        one-shot head.
 
         Raises
         ------
@@ -140,39 +146,36 @@ class EvaluationClient(ClientSide):
             )
         self._validated = before
         client, least = self.client, self.client.settings.min_samples
-        most = 1 if client.one_shot is None else len(_SHARES)
-        if query.candidates != tuple(range(most)):
-            raise self.refused(f"the run has {most} such heads", "candidates")
         model, val = client.scored_model.at(broadcast.params), self.rows.get("val")
-        number = 0
+        number, held = 0, client.held_out()
+        self._check(query, model, held)
         losses = torch.zeros(query.shape, dtype=torch.float64)
         if val is not None and len(val) >= least:
             number += len(val)
-            logits = self._logits(model, val.features)
+            logits = _candidates(model, val.features, query)
             losses += _losses(logits, val.labels, query)
-        held = client.held_out()
         if held.any():
             number += int(held.sum())
-            logits = self._logits(model, client.features[held], held)
+            one_shot = None
+            if client.one_shot is not None:
+                side = ClosedFormClient(client, {})
+                one_shot = side.left_out(client.merged, client.one_shot, held)
+            logits = _candidates(model, client.features[held], query, one_shot)
             losses += _losses(logits, client.labels[held], query)
         return LogLosses(client.number, number, in_units(losses))
 
-    def _logits(
-        self, model: Model, rows: Tensor, held: Tensor | None = None
-    ) -> list[Tensor]:
-        """The logits of each candidate.
-
-        Of training rows `held` they are those of heads that have not seen them.
-        """
-        client = self.client
-        if client.one_shot is None:
-            return [_logits(model, rows)]
-        assert isinstance(model, AverageHead), "one-shot heads go into means alone"
-        if held is None:
-            return _logits_of_means(model, rows, _logits(model.one_shot, rows))
-        side = ClosedFormClient(client, {})
-        one_shot = side.left_out(client.merged, client.one_shot, held)
-        return _logits_of_means(model, rows, one_shot)
+    def _check(self, query: LossQuery, model: Model, held: Tensor) -> None:
+        """Require candidates of which the client can compute losses."""
+        mean = query.candidates == tuple(range(len(_SHARES)))
+        if self.client.one_shot is not None:
+            fits = mean
+        elif mean:
+            # With rows in it, the one-shot head would have to leave them out.
+            fits = isinstance(model, AverageHead) and not held.any()
+        else:
+            fits = query.candidates == (0,)
+        if not fits:
+            raise self.refused("there are no such heads", "candidates")
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The weights [P + Q] that the client scores after a round, on raw embeddings.
@@ -202,9 +205,19 @@ def _logits(model: Model, rows: Tensor) -> Tensor:
     return model.in_chunks(model, rows).cpu().double()
 
 
-def _logits_of_means(mean: AverageHead, rows: Tensor, one_shot: Tensor) -> list[Tensor]:
-    """The logits of rows [n, D] for each of `_SHARES` of the one-shot head's logits."""
-    dim = rows.shape[1]
+def _candidates(
+    model: Model, rows: Tensor, query: LossQuery, one_shot: Tensor | None = None
+) -> list[Tensor]:
+    """The logits of rows [n, D] by each candidate of a query.
+
+    `one_shot` stands in place of the logits of the one-shot head in a mean.
+    """
+    if len(query.candidates) == 1:
+        return [_logits(model, rows)]
+    mean, dim = model, rows.shape[1]
+    assert isinstance(mean, AverageHead), "a mean has two halves"
+    if one_shot is None:
+        one_shot = _logits(mean.one_shot, rows)
     both = torch.cat([rows, one_shot.to(rows.dtype)], dim=1)
 
     def by(share: float) -> Tensor:
@@ -268,6 +281,16 @@ def _validate_losses(
     answer.require_of(exchange.asked_losses)
 
 
+def _bound_unseen(
+    declared: Declared, exchange: EvaluationExchange, answer: LogLosses
+) -> None:
+    """Refuse losses of more rows than the client may have kept from training."""
+    server = exchange.server
+    least = server.settings.min_samples
+    held = held_out_count(declared.train, server.held_share, least)
+    declared.check_rows(answer.client, "rows", answer.rows, declared.val + held)
+
+
 VALIDATION_LOSSES = RequestKind(
     name="validation_losses",
     message="validation_query",
@@ -277,7 +300,7 @@ VALIDATION_LOSSES = RequestKind(
     answer_message="validation_losses",
     answer=LogLosses,
     validate=_validate_losses,
-    bound=bound_rows,
+    bound=_bound_unseen,
     part_schema=lambda client: client.scored_schema,
 )
 
@@ -370,14 +393,16 @@ class EvaluationExchange(Exchange):
             "worst_client": self._worst_client(),
         }
 
-    def scale_trained(self, number: int) -> Requests[TemperatureScaling | None]:
+    def scale_trained(
+        self, number: int
+    ) -> Requests[RoundRecord | TemperatureScaling | None]:
         """Choose and apply the trained head's temperature, and score its probabilities.
 
         The temperature is the one with the least log-loss on validation rows and rows
-        that were held out. In a mean of which clients know the one-shot head, they also
-        choose this head's share. Returns None, and does nothing, if there are fewer
-        than `LEAST_VALIDATION` of them (`LEAST_HELD_OUT` if rows were held out), or if
-        the head's logits cannot be divided.
+        that were held out. In a mean of two heads they also choose the share of each
+        head, and the mean is scored as a calibrated head. Returns None, and does
+        nothing, if there are fewer than `LEAST_VALIDATION` of them (`LEAST_HELD_OUT` if
+        rows were held out), or if the head's logits cannot be divided.
         """
         server = self.server
         if not server.scored_model.at(server.head_params()).can_cool:
@@ -393,27 +418,34 @@ class EvaluationExchange(Exchange):
             return None
         means, as_it_is = (losses / rows).tolist(), _TEMPERATURES.index(1.0)
         fitted = [best_temperature(each, _TEMPERATURES) for each in means]
-        if server.one_shot and not server.unsent:
+        if server.averages and not server.unsent:
             fitted[-1] = 1.0, means[-1][as_it_is]  # left-out rows gave it its own
         best = min(range(len(fitted)), key=lambda place: fitted[place][1])
-        server.trained_temperature, least = fitted[best]
-        if server.one_shot:
+        temperature, least = fitted[best]
+        server.trained_temperature = temperature
+        if server.averages:
             server.share = _SHARES[best]
         scored = yield from self.course.evaluate(number)
-        # The last round has scored the head that rounds train, so its scores stand.
+        spent = self.course.spent() - started
+        if server.averages:
+            details = {
+                "share": server.share,
+                "temperature": temperature,
+                "rows": rows,
+                "loss": least,
+            }
+            return self.course.round_record(
+                number, spent, scored, method="average", details=details
+            )
+        # The last round scored the same head, so its scores stand.
         self.scores, self.reports = before
-        spent, mean = self.course.spent() - started, None
-        if server.one_shot:
-            mean = self.course.round_record(number, spent, scored, method="average")
         return TemperatureScaling(
-            temperature=server.trained_temperature,
+            temperature=temperature,
             rows=rows,
             loss=least,
             loss_before=means[best][as_it_is],
             probabilities=scored["probabilities"],
             **spent.recorded(),
-            share=server.share if server.one_shot else None,
-            mean=mean,
         )
 
     def _losses_on_unseen(self, number: int) -> Requests[tuple[Tensor, int]]:
@@ -422,31 +454,27 @@ class EvaluationExchange(Exchange):
         See `EvaluationClient.validation_losses`.
         """
         server = self.server
-        self.asked_losses = len(_SHARES) if server.one_shot else 1
+        self.asked_losses = len(_SHARES) if server.averages else 1
         asked = tuple(range(self.asked_losses))
         query = LossQuery(asked, (_TEMPERATURES,) * len(asked))
         if self.course.plan.server_evaluates:
             head = server.scored_model.at(server.head_params())
             rows = list(self.course.rows["val"].values())
-            each = [_losses(self._candidates(head, r), r.labels, query) for r in rows]
+            logits = [_candidates(head, r.features, query) for r in rows]
+            each = [_losses(z, r.labels, query) for z, r in zip(logits, rows)]
             return torch.stack(each).sum(dim=0), sum(map(len, rows))
         head_bytes = head_broadcast(server, number).to_bytes()
         parts = head_bytes, query.to_bytes()
-        held = sorted(k for k, one in self.reports.items() if "val" in one.scores)
+        held = {k for k, one in self.reports.items() if "val" in one.scores}
         if server.held_share:
-            held = sorted({*held, *server.aggregation_weights})
-        answers = yield from self.ask_present(VALIDATION_LOSSES, number, held, *parts)
+            held.update(server.aggregation_weights)
+        asked_of = sorted(held.intersection(self.course.membership.prepared))
+        answers = yield from self.ask_present(
+            VALIDATION_LOSSES, number, asked_of, *parts
+        )
         nothing = torch.zeros(query.shape, dtype=torch.int64)
         total: Tensor = sum((answer.losses for answer in answers), nothing)
         return total / LOSS_UNITS, sum(answer.rows for answer in answers)
-
-    def _candidates(self, head: Model, rows: Embeddings) -> list[Tensor]:
-        """The logits of each candidate on the server's rows."""
-        if not self.server.one_shot:
-            return [_logits(head, rows.features)]
-        assert isinstance(head, AverageHead), "one-shot heads go into means alone"
-        one_shot = _logits(head.one_shot, rows.features)
-        return _logits_of_means(head, rows.features, one_shot)
 
     def score_rows(
         self,

@@ -192,16 +192,18 @@ def test_rows_held_out_give_the_mean_its_temperature():
     """Its halves do not agree, so it is not sure enough."""
     rows, labels = curved_classes()
     results = run(HELD_OUT, of_five(rows, labels))
-    scaling = results.temperature_scaling
     assert results.final.kept == Kept("average", "log_loss", None, None)
     assert results.final.calibrated_by == "held_out"
-    assert "calibrated by rows held out of training" in results_table(results)
-    assert scaling.rows == 200
-    assert results.model.temperature == pytest.approx(scaling.temperature)
-    assert scaling.temperature < 1
-    assert scaling.loss < scaling.loss_before
-    assert results.model.share == scaling.share < 0.5
-    assert results.final.avg == scaling.mean.avg > results.round0.closed_form.avg + 0.3
+    chosen = results.calibrated.details
+    assert chosen["rows"] == 200
+    assert results.model.temperature == pytest.approx(chosen["temperature"])
+    assert chosen["temperature"] < 1
+    assert results.model.share == chosen["share"] < 0.5
+    table = results_table(results)
+    assert f"heads, {chosen['share']:.0%} of the head in closed form" in table
+    assert "calibrated by rows held out of training" in table
+    assert results.final.avg > results.round0.closed_form.avg + 0.3
+    assert f"{100 * results.final.avg:.2f}" in table.split("AVG")[1].splitlines()[0]
     right = results.predict(rows) == labels
     assert right[::3].mean() == pytest.approx(results.final.avg)
     probabilities = results.final.probabilities
@@ -224,7 +226,7 @@ def of_twelve(rows, last):
     ("data", "method", "by"),
     [
         (of_twelve(6, 6), "fedavg", "absent"),
-        (of_twelve(12, 6), "fedavg", "absent"),
+        (of_twelve(12, 6), "fedavg", "log_loss"),
         (of_five(*curved_classes()), "fedprox", "log_loss"),
     ],
     ids=["nobody sent any class", "nobody sent two", "without offsets"],
@@ -232,16 +234,33 @@ def of_twelve(rows, last):
 def test_rows_are_held_out_of_other_mlps_as_well(data, method, by):
     sent = {"ggeur.privacy.min_samples": 5, "ggeur.base_method": method}
     results = run({**HELD_OUT, **sent}, data)
-    scaling = results.temperature_scaling
     assert results.final.calibrated_by == "held_out"
     assert results.model.offset == 0
-    assert scaling.loss < scaling.loss_before
+    assert results.model.temperature != 1
     assert results.final.kept.by == by
+    before = results.final.probabilities.before
+    assert results.final.probabilities.after.log_loss < before.log_loss
     tests = [client.test for client in data.clients if len(client.test)]
     hits = [results.predict(t.features) == t.labels.numpy() for t in tests]
-    scored = results.final if scaling.share is not None else results.rounds[-1]
+    scored = results.calibrated or results.rounds[-1]
     assert np.concatenate(hits).mean() == pytest.approx(scored.avg, abs=1e-9)
-    assert results.model.temperature == pytest.approx(scaling.temperature)
+
+
+def test_a_restored_run_holds_the_same_rows_out_if_nobody_sent_statistics(tmp_path):
+    settings = {**HELD_OUT, "ggeur.privacy.min_samples": 5}
+    data, point = of_twelve(6, 6), tmp_path / "point"
+    first = run({**settings, "federate.save_to": str(point)}, data)
+    again = run({**settings, "federate.restore_from": str(point)}, data)
+    assert again.final.calibrated_by == "held_out"
+    assert again.temperature_scaling.loss == first.temperature_scaling.loss
+    assert again.final.head_sha256 == first.final.head_sha256
+
+
+def test_clients_that_are_not_prepared_are_not_asked_about_a_mean():
+    """Unseen clients do not know the one-shot head."""
+    unseen = {"federate.unseen_clients_rate": 0.2, "federate.total_round_num": 2}
+    results = run({**HELD_OUT, **unseen}, of_five(*curved_classes()))
+    assert results.calibrated.details["rows"] == 200
 
 
 def test_rows_held_out_prefer_the_one_shot_head_where_it_is_the_best_one():
@@ -253,7 +272,7 @@ def test_rows_held_out_prefer_the_one_shot_head_where_it_is_the_best_one():
     results = run(HELD_OUT, data)
     assert results.final.kept == Kept("closed_form", "log_loss", None, None)
     assert "smallest log-loss on rows that training did not" in results_table(results)
-    assert results.temperature_scaling.share == 1
+    assert results.calibrated.details["share"] == 1
     assert results.final.avg == results.round0.closed_form.avg
     assert results.final.calibrated_by == "leave_one_out"
     np.testing.assert_allclose(

@@ -1,5 +1,6 @@
 """Components down, hit counts up: there and back, and what is refused."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
     SetMaker,
 )
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     HeldOut,
@@ -24,6 +26,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     HitCounts,
     LeaveOneOut,
+    LogLosses,
     LossQuery,
     OneCandidate,
 )
@@ -48,7 +51,10 @@ from federatedscope_ggeur.models.closed_forms import (
     Components,
     temperatures,
 )
-from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
+from federatedscope_ggeur.models.closed_forms.left_out import (
+    TEMPERATURES,
+    confidence_edges,
+)
 from federatedscope_ggeur.models.folding import AverageHead, averaged
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 from federatedscope_ggeur.reporting.lines import kept_line
@@ -366,6 +372,32 @@ def test_logits_of_training_rows_are_those_of_rows_left_out():
         AugmentationClient(client, {}).prepare(None, None, held_out=HeldOut(0.11))
 
 
+def test_who_trains_on_no_withheld_rows_holds_none_out():
+    client, *_ = asked(1)
+    own = replace(client.settings.of(SetSettings), train_withheld=False)
+    client.settings = client.settings.with_own(own)
+    with pytest.raises(MessageError, match="holds none out"):
+        AugmentationClient(client, {}).prepare(None, None, held_out=HeldOut(0.1))
+
+
+def test_losses_that_rows_cannot_have_are_refused():
+    """The smoothed probability of the right class is at least .001 / C."""
+    most = math.log(CLASSES / 0.001) * 64
+    weighted = replace(SCHEMA, statistics=replace(SCHEMA.statistics, weighted=True))
+    of_two = (SCHEMA, None, 2 * most), (weighted, 0.5, most / 2)
+    for schema, weight, largest in of_two:
+        for losses in (int(largest), int(largest) + 2):
+            found = torch.full((1, TEMPERATURES), losses)
+            data = LogLosses(1, 2, found, weight).to_bytes()
+            if losses <= largest:
+                assert LogLosses.from_bytes(data, schema).losses.max() == losses
+            else:
+                with pytest.raises(MessageError, match="rows can have"):
+                    LogLosses.from_bytes(data, schema)
+    nothing = LogLosses(3, 0, torch.ones(1, TEMPERATURES, dtype=torch.int64))
+    assert refusal(LogLosses, nothing.to_bytes()).field == "losses"
+
+
 def test_rows_that_are_drawn_have_no_offsets():
     client, message, _ = asked(1, "lda")
     dim, classes = client.features.shape[1], message.components.num_classes
@@ -407,7 +439,7 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
         LossQuery(tuple(range(many)), query.temperatures * many)
         for many in (2, len(shares))
     )
-    with pytest.raises(MessageError, match=f"the run has {len(shares)} such heads"):
+    with pytest.raises(MessageError, match="there are no such heads"):
         EvaluationClient(client, {}).validation_losses(Broadcast(4, vector), other)
     answer = EvaluationClient(client, {}).validation_losses(Broadcast(4, vector), query)
     logs = mlp(client.features[held]).detach().double()
