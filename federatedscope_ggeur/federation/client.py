@@ -156,8 +156,8 @@ class Client:
         The share of the training rows that training does not see; see `held_out`. None
         until the client is prepared for training.
     merged, one_shot : object or None
-        The merged statistics, from which left-out rows are subtracted, and the head
-        that gives training rows their offsets.
+        The merged statistics, from which left-out rows are subtracted, and the one-shot
+        head that scores rows held out, and may give training rows their offsets.
     personal : Tensor of shape (P,), or None
         The weights of the client's own one-shot head, a `scored_model`.
     on_state : callable () or None

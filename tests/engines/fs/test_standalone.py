@@ -37,6 +37,8 @@ STOPPING = [
 BEST = [
     *IID, "ggeur.closed_form", "auto", "ggeur.init", "closed_form", "ggeur.keep", "best"
 ]  # fmt: skip
+#: Validation rows choose the shares of both heads.
+MEAN = [*BEST, "ggeur.keep", "average", *VALIDATED, "data.splits", [0.3, 0.55, 0.15]]
 #: Of labels and domains; each client has few classes of few domains.
 LDS = ["data.splitter", "lds", "data.splitter_args", [{"alpha": 0.01}]]
 WAYS = {
@@ -48,6 +50,7 @@ WAYS = {
     ],
     "no rounds": ["ggeur.closed_form", "lda"],
     "the better of two heads is left": BEST,
+    "the mean of two heads": MEAN,
     "calibrated": ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20],
     "stops early": STOPPING,
     "stops early between scores": [*STOPPING, "eval.freq", 2],
@@ -186,6 +189,7 @@ def test_test_rows_select_nothing_final_is_the_last_round(finished):
         (["federate.unseen_clients_rate", 0.25], "trained"),
         (["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20], "calibrated"),
         (BEST, "closed_form"),
+        (MEAN, "calibrated"),
         ([*BEST, *LDS], "trained"),
     ],
     ids=str,

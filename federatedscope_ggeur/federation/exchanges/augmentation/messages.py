@@ -103,7 +103,8 @@ class PrepareReply(wire.Payload, kind="prepare_reply"):
 class HeldOut(wire.Payload, kind="held_out"):
     """Round 0, server to all clients: the share of training rows to hold out.
 
-    Clients do not train on these rows; they give the trained head its temperature.
+    Clients do not train on these rows; they give the trained head its temperature, and
+    the two heads of a mean their shares.
     """
 
     share: float = wire.number(MOST_HELD_OUT)

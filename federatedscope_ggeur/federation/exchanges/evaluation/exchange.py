@@ -326,8 +326,9 @@ class EvaluationExchange(Exchange):
     objections = staticmethod(objections)
     REVEALS = (
         "each client's scores: rows, hits and the sum of their losses, also without "
-        "the rows of classes that nobody sent; once the losses on rows for validation "
-        "or held out of training"
+        "the rows of classes that nobody sent; once rounded log-losses on rows for "
+        "validation or held out of training, at 25 temperatures and for up to five "
+        "heads, also of classes that the client withholds"
     )
 
     def __init__(self, course):
