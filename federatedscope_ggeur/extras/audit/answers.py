@@ -71,7 +71,9 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     Notes
     -----
     The attack does not look for validation rows. If clients score them, they are part
-    of the numbers and make the attack harder.
+    of the numbers and make the attack harder. Nor does it use log-losses on rows held
+    out of training, which clients report after the last round; docs/privacy.md says
+    what they tell.
     """
     report = Report("A13", "server")
     answered = sorted(set(seen.hits) | set(seen.log_losses))
@@ -109,6 +111,8 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
         notes.append(f"the numbers of {explained} clients contain no withheld row")
     if asked < len(withheld):
         notes.append(f"{asked} of {len(withheld)} clients tried")
+    if seen.role.demands.scales_trained:
+        notes.append("answers after the last round were not attacked")
     what, among = "withheld classes", "the known rows of its class"
     return report.reidentified(what, ranks, chances, among, notes=notes)
 

@@ -275,7 +275,7 @@ def test_of_a_run_with_rounds(config):
 def test_of_answers_about_heads(config):
     """They are the bytes that the server got; A13 finds no withheld row in them."""
     few = ["federate.client_num", 9, "data.splitter_args", [{"alpha": 0.5}]]
-    lda = ["ggeur.closed_form", "lda", "data.splitter", "lda"]
+    lda = [*LDA, "ggeur.init", "closed_form", "data.splitter", "lda"]
     run = Run(config(*lda, *few))
     seen, truth = recorded(run), truth_of(run)
     assert list(seen.hits) == list(seen.log_losses) == list(seen.domains)
@@ -289,6 +289,7 @@ def test_of_answers_about_heads(config):
     (found,) = audit_run(seen, truth, 60, ["A13"])
     told = f"the numbers of {len(sent)} clients contain no withheld row"
     assert told in found.note
+    assert "answers after the last round were not attacked" in found.note
 
 
 def test_of_secure_sums(config):
