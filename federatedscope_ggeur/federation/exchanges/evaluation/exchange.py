@@ -76,6 +76,8 @@ _TEMPERATURES = tuple(
 )
 
 
+#: The least logit, which stands for that of a class without a score.
+_NO_SCORE = -1e6
 #: The one-shot head's shares in a mean, of which rows not trained on choose one.
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -229,8 +231,11 @@ def _candidates(
 
 
 def _losses(logits: Sequence[Tensor], labels: Tensor, query: LossQuery) -> Tensor:
-    """The log-losses of all rows by each candidate of a query, in nats."""
-    asked = zip(logits, query.temperatures)
+    """The log-losses of all rows by each candidate of a query, in nats.
+
+    A class without a score has the probability 0: all candidates count the same rows.
+    """
+    asked = zip([z.clamp(min=_NO_SCORE) for z in logits], query.temperatures)
     return torch.stack([log_losses(z, labels, by)[0] for z, by in asked]).sum(dim=2)
 
 

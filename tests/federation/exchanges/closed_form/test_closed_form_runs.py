@@ -256,6 +256,16 @@ def test_a_restored_run_holds_the_same_rows_out_if_nobody_sent_statistics(tmp_pa
     assert again.final.head_sha256 == first.final.head_sha256
 
 
+def test_rows_held_out_may_be_the_only_ones_of_their_class():
+    """Without them the one-shot head alone has no score for the class."""
+    rows, labels = curved_classes()
+    trained = np.flatnonzero(np.arange(len(labels)) % 3)
+    labels[trained[:60]] = 4 + np.arange(60)
+    results = run({**HELD_OUT, "ggeur.privacy.min_samples": 1}, of_five(rows, labels))
+    assert results.calibrated.details["rows"] == 200
+    assert results.calibrated.details["share"] < 1
+
+
 def test_clients_that_are_not_prepared_are_not_asked_about_a_mean():
     """Unseen clients do not know the one-shot head."""
     unseen = {"federate.unseen_clients_rate": 0.2, "federate.total_round_num": 2}
