@@ -42,7 +42,8 @@ _LAST = 5
 def record_lines(record: records.Round0 | records.RoundRecord) -> list[str]:
     """Round 0 or calibration as lines of text."""
     if isinstance(record, records.RoundRecord):
-        return [_head_line("calibrated by", record)]
+        name = "both heads," if record.method == "average" else "calibrated by"
+        return [_head_line(name, record)]
     lines = [_round0_line(record)]
     if record.space is not None:
         lines.append(_space_line(record))

@@ -142,22 +142,21 @@ class AugmentationClient(ClientSide):
         Geometry and prototypes are in the space that the server sent with them. A
         one-shot head scores rows held out; it may also give each row its offsets, see
         `MLPHead`. Rows that are held out count in the client's weight, but are not
-        trained on.
+        trained on. A client that trains on no withheld rows holds none out.
 
         Raises
         ------
         MessageError
-            This client cannot use the one-shot head or hold rows out, or was prepared
-            with another head or another share of rows. A server that could choose these
-            several times could tell rows apart by the losses on rows held out.
+            This client cannot use the one-shot head, or was prepared with another head
+            or another share of rows. A server that could choose these several times
+            could tell rows apart by the losses on rows held out.
         """
         client, own = self.client, self.client.settings.of(SetSettings)
         training = client.settings.training
         share = 0.0 if held_out is None else held_out.share
+        if not own.train_withheld:
+            share = 0.0  # rows held out may be of withheld classes
         before = client.held_share, client.one_shot
-        if share and not own.train_withheld:
-            problem = "a client that trains on no withheld rows holds none out"
-            raise self.refused(problem, "held_out")
         if client.held_share is not None and before != (share, one_shot):
             problem = "the client was prepared with another head or share before"
             raise self.refused(problem, "held_out")

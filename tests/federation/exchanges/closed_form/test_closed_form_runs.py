@@ -246,6 +246,20 @@ def test_rows_are_held_out_of_other_mlps_as_well(data, method, by):
     assert np.concatenate(hits).mean() == pytest.approx(scored.avg, abs=1e-9)
 
 
+def test_rows_that_are_all_right_do_not_make_probabilities_surer_and_surer():
+    """Without a prior each sharper temperature would have less log-loss."""
+    draw, place = np.random.default_rng(0), np.arange(2400)
+    labels = draw.integers(0, 3, 2400)
+    rows = 4 * draw.normal(size=(3, 6))[labels] + draw.normal(size=(2400, 6))
+    data = FederatedData.from_arrays(
+        rows, labels, place % 5, test=place % 3 == 0, validation=place % 6 == 1
+    )
+    results = run({**HELD_OUT, "eval.split": ["test", "val"]}, data)
+    assert results.final.kept.closed_form == results.final.kept.trained == 1
+    assert results.final.kept.head == "average"
+    assert 0.5 < results.calibrated.details["temperature"] < 1
+
+
 def test_a_restored_run_holds_the_same_rows_out_if_nobody_sent_statistics(tmp_path):
     settings = {**HELD_OUT, "ggeur.privacy.min_samples": 5}
     data, point = of_twelve(6, 6), tmp_path / "point"
