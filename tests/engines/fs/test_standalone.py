@@ -38,7 +38,11 @@ BEST = [
     *IID, "ggeur.closed_form", "auto", "ggeur.init", "closed_form", "ggeur.keep", "best"
 ]  # fmt: skip
 #: Validation rows choose the shares of both heads.
-MEAN = [*BEST, "ggeur.keep", "average", *VALIDATED, "data.splits", [0.3, 0.55, 0.15]]
+MEAN = [
+    *BEST, "ggeur.closed_form", "ncm", "ggeur.keep", "average", *VALIDATED,
+    "train.local_update_steps", 50, "train.optimizer.momentum", 0.9,
+    "data.splits", [0.3, 0.55, 0.15],
+]  # fmt: skip
 #: Of labels and domains; each client has few classes of few domains.
 LDS = ["data.splitter", "lds", "data.splitter_args", [{"alpha": 0.01}]]
 WAYS = {
