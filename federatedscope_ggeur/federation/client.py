@@ -155,9 +155,11 @@ class Client:
     held_share : float or None
         The share of the training rows that training does not see; see `held_out`. None
         until the client is prepared for training.
-    merged, one_shot : object or None
-        The merged statistics, from which left-out rows are subtracted, and the one-shot
-        head that scores rows held out, and may give training rows their offsets.
+    merged : object or None
+        The merged statistics, from which left-out rows are subtracted.
+    one_shot : object or None
+        The one-shot head that scores rows held out. It may also give training rows
+        their offsets.
     personal : Tensor of shape (P,), or None
         The weights of the client's own one-shot head, a `scored_model`.
     on_state : callable () or None

@@ -113,14 +113,12 @@ class AverageHead(Model):
         self.temperature.data.mul_(temperature)
 
     def represent(self, features: Tensor) -> Tensor:
-        return self.beside(self.one_shot(features), features)
+        return self.mixed(self.halves(self.one_shot(features), features))
 
-    def beside(
-        self, one_shot: Tensor, features: Tensor, share: float | None = None
-    ) -> Tensor:
-        """The logits of rows [n, D] with `one_shot` [n, C] as a(x).
+    def halves(self, one_shot: Tensor, features: Tensor) -> Tensor:
+        """The log-probabilities [2, n, C] of both heads for rows [n, D].
 
-        `share` stands in place of s if it is given.
+        `one_shot` [n, C] is a(x).
         """
         trained = self.trained(features)
         if self.offset:
@@ -128,8 +126,12 @@ class AverageHead(Model):
         parts = torch.stack([one_shot, trained]).log_softmax(dim=2)
         if not self.known.all():
             parts[0] = self._completed(parts[0], parts[1])
+        return parts
+
+    def mixed(self, halves: Tensor, share: float | None = None) -> Tensor:
+        """The logits [n, C] of the mean. `share`, if it is given, stands for s."""
         first = self.share if share is None else self.share.new_tensor([share])
-        logs = parts + torch.cat([first, 1 - first]).log()[:, None, None]
+        logs = halves + torch.cat([first, 1 - first]).log()[:, None, None]
         return logs.logsumexp(dim=0) / self.temperature
 
     def _completed(self, one_shot: Tensor, trained: Tensor) -> Tensor:

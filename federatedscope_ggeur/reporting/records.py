@@ -93,6 +93,33 @@ class Probabilities:
 
 
 @dataclass(frozen=True)
+class TemperatureScaling:
+    """The temperature of the trained head, chosen by rows that it was not trained on.
+
+    Attributes
+    ----------
+    temperature : float
+    rows : int
+        The number of these rows: for validation, or held out.
+    loss, loss_before : float
+        The mean log-loss of these rows with the temperature and without it, in nats.
+    probabilities : Probabilities or None
+        The scores of the probabilities on the test rows.
+    seconds : float
+    bytes_up, bytes_down : int
+    """
+
+    temperature: float
+    rows: int
+    loss: float
+    loss_before: float
+    probabilities: Optional[Probabilities]
+    seconds: Seconds
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True)
 class WorstClient:
     """The client with the lowest accuracy.
 
@@ -202,32 +229,10 @@ class RoundRecord:
         """Whether the round was evaluated."""
         return self.accuracy is not None
 
-
-@dataclass(frozen=True)
-class TemperatureScaling:
-    """The temperature of the trained head, chosen by rows that it was not trained on.
-
-    Attributes
-    ----------
-    temperature : float
-    rows : int
-        The number of these rows: for validation, or held out.
-    loss, loss_before : float
-        The mean log-loss of these rows with the temperature and without it, in nats.
-    probabilities : Probabilities or None
-        The scores of the probabilities on the test rows.
-    seconds : float
-    bytes_up, bytes_down : int
-    """
-
-    temperature: float
-    rows: int
-    loss: float
-    loss_before: float
-    probabilities: Optional[Probabilities]
-    seconds: Seconds
-    bytes_up: int
-    bytes_down: int
+    @property
+    def share(self) -> Optional[float]:
+        """The one-shot head's share in a mean, if rows chose it."""
+        return (self.details or {}).get("share")
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,8 @@ class Results:
     rounds : list of RoundRecord
         In order.
     calibrated : RoundRecord or None
-        The head calibrated after the last round: by ``ggeur.calibrate``, or the mean of
-        two heads whose shares and temperature log-loss chose (``ggeur.keep``).
+        The head made after the last round. It is calibrated (``ggeur.calibrate``), or a
+        mean of two heads whose shares log-loss chose (``ggeur.keep``).
     temperature_scaling : TemperatureScaling or None
         The temperature of the trained head; None if validation rows chose none.
     final : Final
@@ -344,8 +344,7 @@ def _remarks(results: Results) -> list[str]:
     if final.kept is not None:
         solved = results.closed_form
         about = (solved.details if solved else None) or {}
-        calibrated = results.calibrated.details if results.calibrated else None
-        share = (calibrated or {}).get("share")
+        share = results.calibrated.share if results.calibrated else None
         lines.append(kept_line(final.kept, about.get("averaged", False), share))
     if final.probabilities is not None:
         lines.append(probabilities_line(final))

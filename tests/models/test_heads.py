@@ -255,7 +255,8 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
     assert torch.allclose(wanted(x).softmax(1), completed, atol=1e-6)
     for share in (0, 0.25, 1):
         mixed = share * first + (1 - share) * second
-        assert torch.allclose(wanted.beside(one, x, share).exp(), mixed, atol=1e-6)
+        found = wanted.mixed(wanted.halves(one, x), share)
+        assert torch.allclose(found.exp(), mixed, atol=1e-6)
         unlike = averaged(wanted, *vectors, with_offsets, [1], share)
         assert torch.allclose(wanted.at(unlike)(x).softmax(1), mixed, atol=1e-6)
     again.cool(2.0)

@@ -207,9 +207,7 @@ class History:
 
     @property
     def _share(self) -> float | None:
-        """The share of the one-shot head in a mean, if rows chose it."""
-        details = self.calibrated.details if self.calibrated else None
-        return (details or {}).get("share")
+        return self.calibrated.share if self.calibrated else None
 
     @property
     def leaves_closed_form(self) -> bool:

@@ -19,11 +19,7 @@ from torch import Tensor
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import StatisticsError, setting
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.client import (
-    MOST_HELD_OUT,
-    Client,
-    chosen_rows,
-)
+from federatedscope_ggeur.federation.client import MOST_HELD_OUT, Client, chosen_rows
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.federation.wire.schema import Declared
@@ -622,8 +618,8 @@ class ClosedFormExchange(Exchange):
         server.averages = choice.details.get("averaged", False)
         if server.averages and choice.details.get("absent_rows"):
             server.unsent = server.merged.statistics.absent
-        if "hidden_units" in choice.details:
-            self._train_beside(choice, temperature.value)
+        if "hidden_units" in choice.details and choice.candidate is not None:
+            self._train_beside(choice, choice.candidate, temperature.value)
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
@@ -651,19 +647,15 @@ class ClosedFormExchange(Exchange):
         trains = self._demands.chosen.get("train_withheld", True)
         return needed and trains and not self.server.merged.statistics.classes
 
-    def _train_beside(self, choice: Choice, temperature: float) -> None:
-        """Prepare the training of an MLP beside the one-shot head.
+    def _train_beside(self, choice: Choice, candidate: int, temperature: float) -> None:
+        """Prepare the training of an MLP, the other half of a mean.
 
-        In a mean it learns with offsets. But a method that changes training may use
-        logits without them, and of classes that nobody sent offsets would say that rows
-        are not of them.
+        It learns with offsets. But a method that changes training may use logits
+        without them, and of classes that nobody sent offsets would say that rows are
+        not of them.
         """
-        server, candidate = self.server, choice.candidate
-        if server.averages and candidate is None:
-            return
+        server = self.server
         server.held_share = self._share_to_hold_out(choice)
-        if not server.averages or candidate is None:
-            return
         changes = server.task.method.changes_training
         server.with_offsets = not server.unsent and not changes
         if server.with_offsets or server.held_share:
@@ -911,9 +903,7 @@ def absent_rows(round0: Round0) -> int:
 
 
 def kept_head(
-    round0: Round0,
-    rounds: Sequence[RoundRecord],
-    share: float | None = None,
+    round0: Round0, rounds: Sequence[RoundRecord], share: float | None = None
 ) -> Kept:
     """Decide which head is kept after these rounds, without using test rows.
 
@@ -925,9 +915,9 @@ def kept_head(
     the trained head has seen these classes. If nobody sent any, it is the only head.
 
     If the run averages the two heads, that mean takes the place of the trained head.
-    Without validation rows it is kept. If rows that training did not see chose the
-    share of each head, these rows decide: the mean is kept, unless the one-shot head
-    has all and knows every class.
+    Without validation rows it is kept. Rows that training did not see may have chosen
+    the share of each head. Then the one-shot head is kept if it has the whole share and
+    knows every class, and else the mean.
 
     Parameters
     ----------

@@ -239,12 +239,12 @@ def _candidates(
         one_shot = _logits(mean.one_shot, rows)
     both = torch.cat([rows, one_shot.to(rows.dtype)], dim=1)
 
-    def by(share: float) -> Tensor:
-        return mean.in_chunks(
-            lambda x: mean.beside(x[:, dim:], x[:, :dim], share), both
-        )
+    def by_share(x: Tensor) -> Tensor:
+        halves = mean.halves(x[:, dim:], x[:, :dim])
+        return torch.stack([mean.mixed(halves, share) for share in _SHARES], dim=1)
 
-    return [by(share).cpu().double() for share in _SHARES]
+    logits = mean.in_chunks(by_share, both).cpu().double()
+    return list(logits.unbind(dim=1))
 
 
 def _losses(logits: Sequence[Tensor], labels: Tensor, query: LossQuery) -> Tensor:
@@ -300,7 +300,7 @@ def _validate_losses(
     exchange: EvaluationExchange, request: Request, answer: LogLosses
 ) -> None:
     require_known(answer.client, exchange.server.client_domains)
-    answer.require_of(exchange.asked_losses)
+    answer.require_of(len(exchange.asked_candidates))
 
 
 def _bound_unseen(
@@ -309,7 +309,7 @@ def _bound_unseen(
     """Refuse losses of more rows than the client may have kept from training."""
     most = declared.val + held_out_count(declared.train, exchange.server.held_share, 0)
     if answer.rows > most:
-        problem = f"{answer.rows} rows, but training has not seen at most {most}"
+        problem = f"{answer.rows} rows, but it may have kept {most} from training"
         raise refusal(answer.client, "rows", problem)
 
 
@@ -337,8 +337,6 @@ class EvaluationExchange(Exchange):
         The scores of the last evaluation.
     reports : dict from client number to ScoreReport
         The clients' reports of the last evaluation, also of unseen clients.
-    asked_losses : int
-        The number of heads whose log-losses clients were asked for.
     """
 
     KINDS = (EVALUATE, VALIDATION_LOSSES)
@@ -361,7 +359,6 @@ class EvaluationExchange(Exchange):
         #: Of the last evaluation before a restart.
         self._accuracy_before: dict[str, float] = {}
         self._absent: tuple[int, ...] = ()
-        self.asked_losses = 0
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
@@ -423,10 +420,11 @@ class EvaluationExchange(Exchange):
 
         The temperature is the likeliest one by validation rows and rows that were held
         out; see `_likeliest`. In a mean of two heads they also choose the share of each
-        head, by least log-loss, and the mean is scored as a calibrated head. Returns
-        None, and does nothing, if there are fewer than `LEAST_VALIDATION` of them
-        (`LEAST_HELD_OUT` if rows were held out), or if the head's logits cannot be
-        divided.
+        head, by least log-loss, and the mean is scored as a calibrated head.
+
+        Nothing is done if the head's logits cannot be divided, or if such rows are too
+        few. At least `LEAST_VALIDATION` are needed, or `LEAST_HELD_OUT` if rows were
+        held out. The result is None then.
         """
         server = self.server
         if not server.scored_model.at(server.head_params()).can_cool:
@@ -472,14 +470,17 @@ class EvaluationExchange(Exchange):
             **spent.recorded(),
         )
 
+    @property
+    def asked_candidates(self) -> tuple[int, ...]:
+        """The candidates whose log-losses clients are asked for."""
+        return tuple(range(len(_SHARES))) if self.server.averages else (0,)
+
     def _losses_on_unseen(self, number: int) -> Requests[tuple[Tensor, int]]:
         """The log-loss of each candidate for each temperature, and the number of rows.
 
         See `EvaluationClient.validation_losses`.
         """
-        server = self.server
-        self.asked_losses = len(_SHARES) if server.averages else 1
-        asked = tuple(range(self.asked_losses))
+        server, asked = self.server, self.asked_candidates
         query = LossQuery(asked, (_TEMPERATURES,) * len(asked))
         if self.course.plan.server_evaluates:
             head = server.scored_model.at(server.head_params())
