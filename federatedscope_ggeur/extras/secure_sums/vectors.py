@@ -17,7 +17,7 @@ CCS 2017. This module has the paper's pairwise masks, but no recovery of lost cl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,9 +56,7 @@ def filled(
 ) -> np.ndarray:
     """Fill the low bits of encoded `values` [n], those that float64 does not have.
 
-    They are zero in a large number. In the sum the low bits would be those of small
-    numbers alone, so of the client with the fewest rows. `drawn` has random words
-    [limbs n].
+    They are zero in a large number. `drawn` has random words [limbs n].
     """
     spare = np.log2(np.spacing(np.abs(values))).astype(np.int64) + bits
     masks = []
@@ -205,8 +203,9 @@ class ClientRows:
         """
         settings, classes = self.settings, list(named.classes)
         sums = torch.zeros(settings.num_classes, settings.dim, dtype=F64)
-        for part, labels in zip(self.features.split(_CHUNK), self.labels.split(_CHUNK)):
-            sums.index_add_(0, labels, part.to(F64))
+        summed = self._summed(named)
+        for part, labels in summed.parts():
+            sums.index_add_(0, labels, part)
         held = self.counts().view(np.int64)[classes]
         others = np.array(named.counts, dtype=np.int64) - held
         near = (others > 0) & (others < settings.min_samples)
@@ -216,7 +215,7 @@ class ClientRows:
             few = max(few, min(FEW_BEHIND_A_SHAPE, settings.dim))
         flags = np.append(near, 0 < rest <= few)
         limbs = settings.limbs(MEANS)
-        encoded = self._encoded(MEANS, sums[classes].flatten().numpy())
+        encoded = summed.encoded(MEANS, sums[classes].flatten().numpy())
         return joined(encoded, encode(flags, 0, limbs), limbs=limbs)
 
     def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
@@ -226,29 +225,62 @@ class ClientRows:
         `named`, with o = `origin` [D].
         """
         dim = self.settings.dim
+        total = torch.zeros(dim, dim, dtype=F64)
+        summed = self._summed(named)
+        for part, _ in summed.parts():
+            centred = part - origin.to(F64)
+            total += centred.T @ centred
+        return summed.encoded(POOLED, svec(total.numpy()))
+
+    def _summed(self, named: Named) -> _SummedRows:
         inside = torch.zeros(self.settings.num_classes, dtype=torch.bool)
         inside[list(named.classes)] = True
-        rows = self.features[inside[self.labels]]
-        total = torch.zeros(dim, dim, dtype=F64)
-        for part in rows.split(_CHUNK):
-            centred = part.to(F64) - origin.to(F64)
-            total += centred.T @ centred
-        return self._encoded(POOLED, svec(total.numpy()))
+        kept = inside[self.labels]
+        return _SummedRows(self.features[kept], self.labels[kept], self.settings)
+
+
+@dataclass(frozen=True)
+class _SummedRows:
+    """The rows of one client that are summed, for sums whose low bits tell nothing.
+
+    A small number has low bits that large ones lack. So the low bits of a total would
+    be those of a few rows with small values, or of the client with the smallest sums,
+    and would tell who is in it. Clients fill them with random bits. These depend on the
+    summed rows alone: the same rows give the same sums, and only who knows all of a
+    client's rows can take its bits away.
+    """
+
+    features: Tensor
+    labels: Tensor
+    settings: SumSettings
+
+    def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The rows in float64, with random low bits, and their labels.
+
+        What is added to a value lies below the last place that float32 has for the
+        largest value of its dimension. A dimension of equal values stays as it is.
+        """
+        if not len(self.labels):
+            return
+        places = torch.from_numpy(np.spacing(self.features.abs().amax(dim=0).numpy()))
+        if len(self.labels) > 1:
+            places[(self.features == self.features[0]).all(dim=0)] = 0
+        parts = zip(self.features.split(_CHUNK), self.labels.split(_CHUNK))
+        for number, (part, labels) in enumerate(parts):
+            drawn = stream(self._key, b"", b"rows %d" % number, part.numel())
+            share = torch.from_numpy(drawn / _WORD - 0.5).view(part.shape)
+            yield part.to(F64) + share * places, labels
+
+    def encoded(self, stage: str, values: np.ndarray) -> np.ndarray:
+        """The numbers of a stage in the ring; bits that float64 lacks are random."""
+        bits, limbs = self.settings.fraction_bits, self.settings.limbs(stage)
+        drawn = stream(self._key, b"", stage.encode(), limbs * len(values))
+        return filled(encode(values, bits, limbs), values, bits, drawn, limbs)
 
     @cached_property
     def _key(self) -> bytes:
         rows = self.features.contiguous().numpy().tobytes()
         return digest("low bits", rows, self.labels.numpy().tobytes())
-
-    def _encoded(self, stage: str, values: np.ndarray) -> np.ndarray:
-        """The numbers of a stage in the ring, with their low bits filled.
-
-        The filling depends on the rows alone. So the same rows give the same sums. And
-        only who knows all rows of a client can take its filling away.
-        """
-        bits, limbs = self.settings.fraction_bits, self.settings.limbs(stage)
-        drawn = stream(self._key, b"", stage.encode(), limbs * len(values))
-        return filled(encode(values, bits, limbs), values, bits, drawn, limbs)
 
 
 @dataclass(frozen=True)

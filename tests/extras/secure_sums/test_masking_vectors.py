@@ -55,15 +55,15 @@ def relative(found, wanted):
 
 @pytest.mark.parametrize(("seed", "bits"), [*((n, 40) for n in range(6)), (0, 90)])
 def test_sums_are_those_of_all_rows(seed, bits):
-    """90 fraction bits take elements of two limbs."""
+    """As exact as the rows, which are float32. 90 fraction bits take two limbs."""
     clients, settings = clients_of((31, 8, 20, 13), seed), SETTINGS
     settings = replace(settings, fraction_bits=bits)
     assert settings.limbs("pooled") == (1 if bits == 40 else 2)
     held = Sum(clients, settings).run().statistics
     counts, means, scatter = plain(clients, 3)
     assert held.counts.tolist() == counts.tolist()
-    assert relative(held.means, means) < 1e-11
-    assert relative(held.scatter(), scatter) < 1e-10
+    assert relative(held.means, means) < 1e-7
+    assert relative(held.scatter(), scatter) < 1e-7
 
 
 def test_the_order_of_clients_changes_no_bit():
@@ -185,7 +185,7 @@ def test_without_a_scatter_there_are_two_stages():
     one = Sum(clients, replace(SETTINGS, stages=STAGES[:2]))
     held = one.run().statistics
     assert held.content == "means"
-    assert relative(held.means, plain(clients, 3)[1]) < 1e-11
+    assert relative(held.means, plain(clients, 3)[1]) < 1e-7
     assert {stage for stage, _ in one.sent} == set(STAGES[:2])
 
 
@@ -284,6 +284,37 @@ def test_a_client_of_one_row_is_not_read_off_the_low_bits_of_the_scatter():
         low = left[: len(left) // 2]
         zeros.append(int(((low & (~low + np.uint64(1))) >= 2**4).sum()))
     assert zeros[0] <= max(zeros[1:])
+
+
+def test_members_of_a_class_are_not_told_by_the_low_bits_of_its_sum():
+    """Small values end in bits that no other value has: less a member's, the sum would
+    end in zeros."""
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(40, 500))).float()
+    settings = replace(SETTINGS, num_classes=1, dim=500, radius=64.0)
+    bits, limbs = settings.fraction_bits, settings.limbs("means")
+    named = vectors.Named((0,), (20,))
+    total = np.zeros(settings.words("means", 1), np.uint64)
+    for members in x[:20].split((8, 6, 6)):
+        labels = torch.zeros(len(members), dtype=torch.int64)
+        told = vectors.ClientRows(members, labels, settings).means(named)
+        total = vectors.added(total, told, limbs)
+    low = vectors.parted(total, 500, limbs)[0][:500]
+    ends = []
+    for row in x.numpy():
+        left = low - vectors.encode(row, bits, limbs)[:500]
+        lowest = (left & (~left + np.uint64(1))).clip(1).astype(np.float64)
+        own = np.spacing(np.abs(row)).clip(2.0**-bits) * 2.0**bits
+        ends.append(np.log2(lowest / own)[np.abs(row) < 0.02].mean())
+    told = stats.mannwhitneyu(ends[:20], ends[20:]).statistic / 400
+    assert 0.3 < told < 0.7
+
+
+def test_a_dimension_of_equal_values_gets_no_variance():
+    clients = clients_of()
+    for x, _ in clients.values():
+        x[:, 1] = 1e3
+    held = Sum(clients, replace(SETTINGS, radius=2e3)).run().statistics
+    assert float(held.scatter()[1, 1]) < 1e-10
 
 
 def test_a_column_far_apart_does_not_hide_the_others():

@@ -85,7 +85,8 @@ def test_the_space_is_that_of_all_rows(config):
     assert results.round0.sums.kept_back == []
     rows, space = rows_of(going), going.engine.server.space
     centre = rows.mean(dim=0)
-    torch.testing.assert_close(space.centre, centre, rtol=0, atol=1e-10)
+    # As exact as the rows, which are float32.
+    torch.testing.assert_close(space.centre, centre, rtol=0, atol=1e-7)
     distance = float((rows - centre).square().sum(1).mean().sqrt())
     assert results.round0.space["distance"] == pytest.approx(distance, rel=1e-9)
 
