@@ -5,7 +5,9 @@ import pytest
 import torch
 from outcomes import overheard
 from private_words import SUMS
+from sklearn.datasets import load_wine
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
@@ -66,6 +68,24 @@ def test_rows_in_other_units_are_summed_in_two_limbs_and_may_be_standardized(con
     assert min(sums.round0.statistics_bytes_up.values()) > 16 * elements
     told = run(config(*wide)).closed_form.details["note"]
     assert "or set ggeur.lda.standardize to True" in told
+
+
+def test_the_private_config_takes_rows_in_any_units():
+    """The same predictions, whatever the units: from 1e-3 to 1e6."""
+    x, y = load_wine(return_X_y=True)
+    x, test = (x - x.mean(axis=0)) / x.std(axis=0), np.arange(len(y)) % 3 == 0
+    clients = np.arange(len(y)) % 4
+    found = []
+    for units in (np.ones(13), 10.0 ** np.linspace(-3, 6, 13)):
+        data = FederatedData.from_arrays(x * units, y, clients, test=test)
+        results = Run(load_config("ggeur_own_embeddings_private.yaml"), data).follow(
+            lambda record: None
+        )
+        assert "note" not in results.closed_form.details
+        rows = torch.tensor(x * units, dtype=torch.float32)
+        found.append(results.model(rows).softmax(dim=1))
+    torch.testing.assert_close(*found, rtol=0, atol=1e-3)
+    assert (found[0].argmax(dim=1).numpy() == y)[test].mean() > 0.95
 
 
 def test_training_goes_on_from_sums(config):
