@@ -46,6 +46,16 @@ def row_digests(
     features: Tensor, labels: Tensor, class_names: Sequence[str], salt: bytes
 ) -> RowDigests:
     """Compute the digests of rows [n, D], float32, with labels [n]."""
+    rows, with_class = digests_of_each(features, labels, class_names, salt)
+    whole = hashlib.blake2b(digest_size=SALT_BYTES, key=salt, person=b"rows")
+    whole.update(b"".join(sorted(with_class)))
+    return RowDigests(frozenset(rows), whole.digest())
+
+
+def digests_of_each(
+    features: Tensor, labels: Tensor, class_names: Sequence[str], salt: bytes
+) -> tuple[list[bytes], list[bytes]]:
+    """The digests of each row, without its class and with the class's name."""
     data = features.detach().cpu().numpy().astype("<f4") + 0.0  # so that -0.0 is 0.0
     plain = hashlib.blake2b(digest_size=ROW_BYTES, key=salt, person=b"row")
     named = hashlib.blake2b(digest_size=ROW_BYTES, key=salt, person=b"row of a class")
@@ -57,9 +67,7 @@ def row_digests(
         rows.append(alone.digest())
         labelled.update(rows[-1] + names[label])
         with_class.append(labelled.digest())
-    whole = hashlib.blake2b(digest_size=SALT_BYTES, key=salt, person=b"rows")
-    whole.update(b"".join(sorted(with_class)))
-    return RowDigests(frozenset(rows), whole.digest())
+    return rows, with_class
 
 
 class KeptFile:

@@ -245,6 +245,7 @@ def probabilities_line(final: records.Final) -> str:
         line += f"; before the temperature: {_probabilities(scored.before)}"
     by = {
         "leave_one_out": "calibrated by rows left out",
+        "totals": "calibrated by the sums",
         "validation": "calibrated by validation rows",
         "held_out": "calibrated by rows held out of training",
         "start": "calibrated start",

@@ -187,9 +187,9 @@ class RoundRecord:
         ``left_out`` classes do not. Chosen values have names such as ``shrinkage`` and
         ``shrinkage_rule``. Where leave-one-out chose: ``chosen_by``,
         ``confounded_share``, ``scored_rows`` and ``candidates``, each with its
-        ``hits``. Of the probabilities: ``temperature``, ``temperature_rows``,
-        ``left_out_loss`` and ``left_out_loss_before``, or the reason in
-        ``not_calibrated``. None if there are none.
+        ``hits``. Of the probabilities: ``temperature``, ``temperature_rows`` or
+        ``temperature_by``, ``left_out_loss`` and ``left_out_loss_before``, or the
+        reason in ``not_calibrated``. None if there are none.
     metrics : dict of str to float, or None
         FederatedScope's metrics (``"val_loss"``, ``"test_acc"``, ...), averaged over
         clients. Early stopping and the choice of a round use them. None if the round
@@ -649,9 +649,11 @@ class Final:
         The hash of the file of the global head; None if there is no such head.
     probabilities : Probabilities or None
         The scores of that head's probabilities.
-    calibrated_by : {"leave_one_out", "validation", "start", "held_out"} or None
-        The source of its temperature: rows left out, validation rows, or the start of
-        training, which had the temperature folded in. None means not calibrated.
+    calibrated_by : {"leave_one_out", "totals", "validation", "start", "held_out"} or
+        None
+        The source of its temperature: rows left out, totals alone, validation rows, the
+        start of training, which had the temperature folded in, or rows held out of
+        training. None means not calibrated.
     worst_client : WorstClient or None
         The worst client, as in the record of that head.
     client_accuracy : dict of str to float, or None
@@ -674,7 +676,7 @@ class Final:
     head_sha256: Optional[str] = None
     probabilities: Optional[Probabilities] = None
     calibrated_by: Optional[
-        Literal["leave_one_out", "validation", "start", "held_out"]
+        Literal["leave_one_out", "totals", "validation", "start", "held_out"]
     ] = None
     worst_client: Optional[WorstClient] = None
     client_accuracy: Optional[dict[str, Share]] = None

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.crypto import KEY_BYTES, digest, words
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.kept_file import digests_of_each
 from federatedscope_ggeur.geometry import Statistics
 
 from .limits import SLACK
@@ -129,6 +129,8 @@ def unsvec(vector: np.ndarray, dim: int) -> np.ndarray:
 
 F64 = torch.float64
 _CHUNK = 4096
+#: The significant bits of float32, and of the shortest usual format, bfloat16.
+_FLOAT_BITS, _LEAST_BITS = 24, 8
 #: A client can subtract its own scatter from a shape. From a scatter of 20 rows of
 #: others it could compute all rows, from 30 rows a few (docs/secure_sums.md). With as
 #: many rows as dimensions, the scatter's span reveals nothing.
@@ -236,51 +238,71 @@ class ClientRows:
         inside = torch.zeros(self.settings.num_classes, dtype=torch.bool)
         inside[list(named.classes)] = True
         kept = inside[self.labels]
-        return _SummedRows(self.features[kept], self.labels[kept], self.settings)
+        features, labels = self.features[kept], self.labels[kept]
+        names = self.settings.class_names
+        _, digests = digests_of_each(features, labels, names, salt=b"")
+        order = sorted(range(len(digests)), key=digests.__getitem__)
+        key = digest("low bits", b"".join(sorted(digests)))
+        return _SummedRows(features[order], labels[order], key, self.settings)
 
 
 @dataclass(frozen=True)
 class _SummedRows:
-    """The rows of one client that are summed, for sums whose low bits tell nothing.
+    """The rows of one client that are summed, for sums whose low bits tell little.
 
-    A small number has low bits that large ones lack. So the low bits of a total would
-    be those of a few rows with small values, or of the client with the smallest sums,
-    and would tell who is in it. Clients fill them with random bits. These depend on the
-    summed rows alone: the same rows give the same sums, and only who knows all of a
-    client's rows can take its bits away.
+    A small value has low bits that large ones lack. So the low bits of a total would be
+    those of a few rows with small values, or of the client with the smallest sums, and
+    would tell who is in it. Clients fill them with random bits. These depend on the
+    summed rows alone, whatever their order: the same rows give the same sums, and only
+    who knows all of a client's rows can take its bits away.
     """
 
     features: Tensor
     labels: Tensor
+    key: bytes
     settings: SumSettings
 
     def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The rows in float64, with random low bits, and their labels.
-
-        What is added to a value lies below the last place that float32 has for the
-        largest value of its dimension. A dimension of equal values stays as it is.
-        """
+        """The rows in float64, with random low bits, and their labels."""
         if not len(self.labels):
             return
-        places = torch.from_numpy(np.spacing(self.features.abs().amax(dim=0).numpy()))
-        if len(self.labels) > 1:
-            places[(self.features == self.features[0]).all(dim=0)] = 0
+        places = self._places()
         parts = zip(self.features.split(_CHUNK), self.labels.split(_CHUNK))
         for number, (part, labels) in enumerate(parts):
-            drawn = stream(self._key, b"", b"rows %d" % number, part.numel())
+            drawn = stream(self.key, b"", b"rows %d" % number, part.numel())
             share = torch.from_numpy(drawn / _WORD - 0.5).view(part.shape)
-            yield part.to(F64) + share * places, labels
+            yield part.to(F64) + share * places * (part != 0), labels
+
+    def _places(self) -> Tensor:
+        """How far values may be moved: Tensor of shape (D,), float64.
+
+        It is the last place of a dimension's largest value, if numbers have as many
+        bits as the longest there: 24 in float32, 11 in float16, 8 in bfloat16. So no
+        value moves farther than these formats round the largest one. Whole numbers,
+        shorter ones and equal values stay as they are: there, moves could be seen.
+        """
+        dim = self.settings.dim
+        bits, largest = np.zeros(dim, np.int64), np.zeros(dim, np.float32)
+        moves = np.zeros(dim, bool)
+        differ = np.full(dim, len(self.labels) == 1)
+        for part in self.features.split(_CHUNK):
+            values = np.abs(part.numpy())
+            mantissas = np.ldexp(np.frexp(values)[0], _FLOAT_BITS).astype(np.int64)
+            bits |= np.bitwise_or.reduce(mantissas, axis=0)
+            largest = np.maximum(largest, values.max(axis=0))
+            moves |= (values != np.rint(values)).any(axis=0)
+            differ |= (part != self.features[0]).any(dim=0).numpy()
+        lowest = np.frexp(bits & -bits)[1] - 1  # of the longest number
+        length = _FLOAT_BITS - lowest
+        places = np.ldexp(1.0, np.frexp(largest)[1] - length)
+        moves &= differ & (length >= _LEAST_BITS)
+        return torch.from_numpy(np.where(moves, places, 0.0))
 
     def encoded(self, stage: str, values: np.ndarray) -> np.ndarray:
         """The numbers of a stage in the ring; bits that float64 lacks are random."""
         bits, limbs = self.settings.fraction_bits, self.settings.limbs(stage)
-        drawn = stream(self._key, b"", stage.encode(), limbs * len(values))
+        drawn = stream(self.key, b"", stage.encode(), limbs * len(values))
         return filled(encode(values, bits, limbs), values, bits, drawn, limbs)
-
-    @cached_property
-    def _key(self) -> bytes:
-        rows = self.features.contiguous().numpy().tobytes()
-        return digest("low bits", rows, self.labels.numpy().tobytes())
 
 
 @dataclass(frozen=True)

@@ -254,7 +254,7 @@ def _note(known: dict[str, Any], exchange: Exchange, values: Mapping[str, Any]) 
 
 #: What `Final.head` and `Final.calibrated_by` may say; "" stands for None.
 _HEADS = ("trained", "calibrated", "closed_form")
-_CALIBRATED_BY = ("", "leave_one_out", "validation", "start", "held_out")
+_CALIBRATED_BY = ("", "leave_one_out", "totals", "validation", "start", "held_out")
 
 
 def _put_accuracy(
@@ -280,7 +280,8 @@ class Ending(wire.Payload, kind="ending"):
     Attributes
     ----------
     head : {"trained", "calibrated", "closed_form"}
-    calibrated_by : {"leave_one_out", "validation", "start", "held_out"} or None
+    calibrated_by : str or None
+        As `Final.calibrated_by`.
     accuracy : mapping from domain to float, or None
         The test accuracy of each scored domain; None if the server does not share it
         (``ggeur.share_results``).

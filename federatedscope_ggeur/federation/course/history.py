@@ -339,7 +339,7 @@ class History:
 
     def _calibrated_by(
         self, head: str
-    ) -> Literal["leave_one_out", "validation", "start", "held_out"] | None:
+    ) -> Literal["leave_one_out", "totals", "validation", "start", "held_out"] | None:
         """The source of a head's temperature; None if the head has none."""
         scaled = head == "trained" and self.scaling is not None
         if scaled or (head == "calibrated" and self._share is not None):
@@ -348,10 +348,11 @@ class History:
         if self.kept is not None and self.kept.head == "average":
             return None
         solved = self.round0.closed_form if self.round0 else None
-        if "temperature" not in ((solved and solved.details) or {}):
+        details = (solved and solved.details) or {}
+        if "temperature" not in details:
             return None
         if head == "closed_form":
-            return "leave_one_out"
+            return details.get("temperature_by", "leave_one_out")
         return "start" if head == "trained" else None
 
     def model(self) -> Model | None:

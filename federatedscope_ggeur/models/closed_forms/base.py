@@ -41,6 +41,7 @@ from ..base import Model
 from ..heads import LinearHead, MixtureHead
 from .components import Components, deviations
 from .left_out import LeftOut
+from .new_rows import NewRows
 
 #: An unseen class scores the mean of the seen ones less this, at every row. So it is
 #: never the largest, not even by rounding, and training can still raise it. Measured on
@@ -628,6 +629,13 @@ class ClosedForm:
         model, report = self.work_out(seen.divided(by))
         _divide_inputs(model, by)
         return model, {**report, "standardize": True}
+
+    def new_rows(self, seen: Seen) -> NewRows | None:
+        """How the head of `work_out` scores rows that it has not seen.
+
+        It gives a head that is made of totals its temperature. None if that is unknown.
+        """
+        return None
 
     def shows_means(self, statistics: Statistics) -> bool:
         """Whether the head's weights nearly equal the class means and reveal them."""

@@ -23,7 +23,8 @@ from .base import (
     standardize_key,
 )
 from .components import Components
-from .left_out import DiscriminantLeftOut, LeftOut
+from .left_out import LEAST, DiscriminantLeftOut, LeftOut
+from .new_rows import NewRows
 from .shrinkage import common_covariance, ridge_by_gcv
 
 
@@ -89,6 +90,29 @@ class LinearDiscriminant(ClosedForm):
             head = known.ensemble_of(head)
             report = {**report, **known.described()}
         return head, {**report, "priors": self.priors}
+
+    def new_rows(self, seen: Seen) -> NewRows | None:
+        """See `ClosedForm.new_rows`.
+
+        A row has moved its class's mean towards itself, and the covariance to its own
+        direction. In the mean over rows both follow from ``tr(S^-1 W) / (N - C)``.
+        """
+        degrees = seen.total - len(seen.classes)
+        if self.known is not None or degrees <= 0:
+            return None
+        _, root, report = self._covariance(seen)
+        own = seen.within / degrees
+        learned = float(torch.cholesky_solve(own, root).trace())
+        left = 1 - (1 - report["shrinkage"]) * learned / degrees
+        if left <= LEAST:
+            return None
+        directions = torch.cholesky_solve(seen.offsets.T, root)
+        means = seen.offsets @ directions
+        means -= means.diagonal() / 2 - seen.log_priors(self.priors)
+        means -= torch.diag(learned / left / seen.counts)
+        spread = directions.T @ own @ directions
+        scales = torch.full_like(seen.counts, 1 / left)
+        return NewRows(seen.counts, means, spread, scales)
 
     def _covariance(self, seen: Seen) -> tuple[Tensor, Tensor, dict]:
         """The result of `common_covariance`, with the shrinkage that the settings ask

@@ -317,9 +317,15 @@ def spread_of_scores(model: Model, components: Components) -> float:
     """
     parts = components.merged("class")
     scores = model.in_chunks(model, parts.means.float()).double()[:, parts.classes]
+    return spread_at_means(scores, parts.weights)
+
+
+def spread_at_means(scores: Tensor, weights: Tensor) -> float:
+    """`spread_of_scores`, given the scores of the class means [C', C'] and the rows of
+    each class [C']."""
     centred = scores - scores.mean(dim=1, keepdim=True)
     each = centred.square().mean(dim=1)
-    return float((parts.weights @ each / parts.total).sqrt())
+    return float((weights @ each / weights.sum()).sqrt())
 
 
 def left_out_losses(

@@ -22,6 +22,7 @@ from .base import (
 )
 from .components import Components
 from .left_out import LeftOut, RidgeLeftOut
+from .new_rows import NewRows
 from .shrinkage import ridge_by_gcv, stable_cholesky
 
 
@@ -81,14 +82,37 @@ class RidgeRegression(ClosedForm):
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         n = seen.counts
-        scatter = seen.within + (seen.offsets * n[:, None]).T @ seen.offsets
-        strength, size = self._strength(seen), float(scatter.trace()) / seen.dim
-        root = self._root(scatter, strength * size if size > 0 else 1.0, strength)
+        root, strength = self._root(seen)
         weight = n[:, None] * torch.cholesky_solve(seen.offsets.T, root).T
         bias = n / seen.total - weight @ seen.origin
         return linear_head(weight, bias, seen), {"strength": float(strength)}
 
-    def _root(self, scatter: Tensor, added: float, strength: float) -> Tensor:
+    def new_rows(self, seen: Seen) -> NewRows | None:
+        """See `ClosedForm.new_rows`.
+
+        The score of a row by all others is ``(f - h y) / (1 - h)``, with its score f,
+        its one-hot label y, and its leverage h. Each class has the mean of its rows'
+        leverages.
+        """
+        n = seen.counts
+        root, _ = self._root(seen)
+        directions = torch.cholesky_solve(seen.offsets.T, root)
+        within = float(torch.cholesky_solve(seen.within, root).trace())
+        of_means = (seen.offsets * directions.T).sum(dim=1)
+        leverages = (1 + within) / seen.total + of_means
+        if not (leverages < 1).all():
+            return None
+        means = seen.offsets @ directions * n + n / seen.total
+        means = (means - torch.diag(leverages)) / (1 - leverages)[:, None]
+        spread = directions.T @ seen.within @ directions / seen.total
+        return NewRows(n, means, spread * n.outer(n), 1 / (1 - leverages))
+
+    def _root(self, seen: Seen) -> tuple[Tensor, float]:
+        """The Cholesky factor of ``T + lambda I``, and the strength."""
+        n = seen.counts
+        scatter = seen.within + (seen.offsets * n[:, None]).T @ seen.offsets
+        strength, size = self._strength(seen), float(scatter.trace()) / seen.dim
+        added = strength * size if size > 0 else 1.0
         identity = torch.eye(len(scatter), dtype=torch.float64)
         root = stable_cholesky(scatter + added * identity)
         if root is None:
@@ -96,4 +120,4 @@ class RidgeRegression(ClosedForm):
                 f"ridge regression with strength {strength} cannot be solved, because "
                 "its matrix is singular up to rounding; raise ggeur.ridge.strength"
             )
-        return root
+        return root, strength

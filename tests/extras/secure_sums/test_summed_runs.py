@@ -5,7 +5,7 @@ import pytest
 import torch
 from outcomes import overheard
 from private_words import SUMS
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_digits, load_wine
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import FederatedData
@@ -28,9 +28,9 @@ STANDARD = ["ggeur.space", "standard"]
     "form", [["lda", "ggeur.lda.shrinkage", 0.3], ["ridge", "ggeur.ridge.strength", 1]]
 )
 def test_the_head_is_that_of_all_rows_and_nothing_of_one_client_goes_up(config, form):
-    settings = ["ggeur.closed_form", *form]
+    settings = ["ggeur.closed_form", *form, "ggeur.temperature", "none"]
     sums, found = overheard(Run(config(*settings, *SUMS)))
-    plain = run(config(*settings, *LEAST, "ggeur.temperature", "none"))
+    plain = run(config(*settings, *LEAST))
     for one, other in zip(sums.model.parameters(), plain.model.parameters()):
         size = float(other.abs().max())
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * size)
@@ -39,6 +39,25 @@ def test_the_head_is_that_of_all_rows_and_nothing_of_one_client_goes_up(config, 
     kinds = {"sum_keys", "sum_counts", "sum_means", "sum_pooled", "evaluate"}
     assert {kind for kind, *_ in found} == kinds
     assert "secure sums" in sums.closed_form.details["not_calibrated"]
+
+
+@pytest.mark.parametrize("form", ["lda", "ridge"])
+def test_the_totals_give_the_head_a_temperature(form):
+    x, y = load_digits(return_X_y=True)
+    test = np.arange(len(y)) % 6 > 0  # 300 rows to learn from
+    data = FederatedData.from_arrays(x, y, np.arange(len(y)) % 4, test=test)
+    settings = {"ggeur.closed_form": form, "ggeur.privacy.secure_sums": "statistics"}
+    settings["ggeur.privacy.secure_sums_radius"] = 100
+    found = run(settings, data)
+    plain = run({**settings, "ggeur.temperature": "none"}, data)
+    assert found.final.calibrated_by == "totals"
+    assert found.final.avg == plain.final.avg
+    value = found.closed_form.details["temperature"]
+    for one, other in zip(found.model.parameters(), plain.model.parameters()):
+        torch.testing.assert_close(one * value, other)
+    ours, theirs = (r.final.probabilities.after for r in (found, plain))
+    assert ours.log_loss < 0.9 * theirs.log_loss
+    assert ours.ece < theirs.ece
 
 
 def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config):
@@ -58,7 +77,7 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
 def test_rows_in_other_units_are_summed_in_two_limbs_and_may_be_standardized(config):
     radius = ["ggeur.privacy.secure_sums_radius", 1e5]
     bits = ["ggeur.privacy.secure_sums_fraction_bits", 40]
-    wide = [*LDA, *SUMS, *radius, *bits]
+    wide = [*LDA, *SUMS, *radius, *bits, "ggeur.temperature", "none"]
     sums = run(config(*wide, "ggeur.lda.standardize", True))
     plain = ["ggeur.lda.standardize", True, *LEAST, "ggeur.temperature", "none"]
     plain = run(config(*LDA, *plain))
@@ -71,12 +90,12 @@ def test_rows_in_other_units_are_summed_in_two_limbs_and_may_be_standardized(con
 
 
 def test_the_private_config_takes_rows_in_any_units():
-    """The same predictions, whatever the units: from 1e-3 to 1e6."""
+    """The same predictions, whatever the units: from 1e-3 to 1e5."""
     x, y = load_wine(return_X_y=True)
     x, test = (x - x.mean(axis=0)) / x.std(axis=0), np.arange(len(y)) % 3 == 0
     clients = np.arange(len(y)) % 4
     found = []
-    for units in (np.ones(13), 10.0 ** np.linspace(-3, 6, 13)):
+    for units in (np.ones(13), 10.0 ** np.linspace(-3, 5, 13)):
         data = FederatedData.from_arrays(x * units, y, clients, test=test)
         results = Run(load_config("ggeur_own_embeddings_private.yaml"), data).follow(
             lambda record: None

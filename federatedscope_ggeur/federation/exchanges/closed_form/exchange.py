@@ -609,7 +609,7 @@ class ClosedFormExchange(Exchange):
         begun = None
         if start is not None:
             begun = solved if start is form else self.solver.solve(start, held)
-        if components is not None and temperature.value != 1.0:
+        if temperature.value != 1.0:
             _cool(solved, begun, temperature.value, components)
         vector = to_vector(solved.model)
         if self._demands.keeps_best:
@@ -810,6 +810,12 @@ class ClosedFormExchange(Exchange):
         if self.server.task.scored is not None and choice.start is not None:
             start = best_finalist(candidates, choice, lambda one: one.can_start)
             choice = choice._replace(start=(start or self._form.untuned()).as_start())
+        if self.server.merged.release.hidden_by and self._demands.is_cooled:
+            rows = choice.form.new_rows(choice.form.seen(held))
+            if rows is not None:
+                value = rows.temperature()
+                told = {"temperature": value, "temperature_by": "totals"}
+                return choice, Temperature(value, told), head
         reason = self._not_calibrated(choice, head.model)
         if choice.candidate is None:
             reason = reason or "the run leaves no rows out"
@@ -873,13 +879,18 @@ class ClosedFormExchange(Exchange):
 
 
 def _cool(
-    solved: Solved, begun: Solved | None, temperature: float, components: Components
+    solved: Solved,
+    begun: Solved | None,
+    temperature: float,
+    components: Components | None,
 ) -> None:
     """Divide the logits of the head, and of the start, by the temperature.
 
-    If training starts from another head, its temperature is scaled to its scores.
+    If training starts from another head, its temperature is scaled to its scores. There
+    is none in a run of totals, which have no components.
     """
     if begun is not None and begun is not solved and begun.model.can_cool:
+        assert components is not None, "a run of totals starts from its head"
         apart = spread_of_scores(solved.model, components)
         other = spread_of_scores(begun.model, components)
         if apart:

@@ -28,8 +28,9 @@ class ClosedFormKeys(Section):
     temperature: str = key(
         "leave_one_out",
         "How the head's probabilities are calibrated. leave_one_out: a temperature "
-        "from the log-loss of the clients' rows, each left out of the head; a trained "
-        "head takes 150 or more validation rows instead. none: not at all.",
+        "from the log-loss of the clients' rows, each left out of the head; under "
+        "secure sums from the totals; a trained head takes 150 or more validation rows "
+        "instead. none: not at all.",
         one_of("leave_one_out", "none"),
         shared=True,
     )
