@@ -42,13 +42,13 @@ _LAST = 5
 def record_lines(record: records.Round0 | records.RoundRecord) -> list[str]:
     """Round 0 or calibration as lines of text."""
     if isinstance(record, records.RoundRecord):
-        name = "both heads," if record.method == "average" else "calibrated by"
-        return [_head_line(name, record)]
+        return [_head_line(record.title_after, record)]
     lines = [_round0_line(record)]
     if record.space is not None:
         lines.append(_space_line(record))
     if record.closed_form is not None:
-        lines.append(_head_line("closed form", record.closed_form))
+        solved = record.closed_form
+        lines.append(_head_line(f"closed form {solved.method}", solved))
     if record.personal is not None:
         lines.append(_personal_line(record.personal))
     return lines
@@ -154,11 +154,8 @@ def _space_line(record: records.Round0) -> str:
     return f"space: {kind}{details}; {up:.2f} MB up, {down:.2f} MB down"
 
 
-def _head_line(name: str, record: records.RoundRecord) -> str:
-    """One line about a head that was made without rounds.
-
-    `name` tells which method made the head.
-    """
+def _head_line(title: str, record: records.RoundRecord) -> str:
+    """One line about a head that was made without rounds."""
     score = "-" if record.avg is None else f"{100 * record.avg:.2f}%"
     details = ", ".join(
         f"{key.replace('_', ' ')} {value:.3g}"
@@ -169,7 +166,7 @@ def _head_line(name: str, record: records.RoundRecord) -> str:
         if key != "note" and not isinstance(value, (list, dict))
     )
     about = f" ({details})" if details else ""
-    return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"
+    return f"{title}: AVG {score}{about}; {record.seconds:.2f} s"
 
 
 def divergence_line(signs: records.Divergence) -> str:

@@ -116,7 +116,7 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
         entries.append((level, f"in closed form ({closed_form.method})"))
     if calibrated is not None:
         star = _draw_dot(axes, behind, calibrated.avg, "black", "*", 150)
-        entries.append((star, "calibrated"))
+        entries.append((star, calibrated.title_after))
     add_legend(
         axes,
         [entry for entry in entries if entry[0] is not None],

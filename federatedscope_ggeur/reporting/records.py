@@ -234,6 +234,11 @@ class RoundRecord:
         """The one-shot head's share in a mean, if rows chose it."""
         return (self.details or {}).get("share")
 
+    @property
+    def title_after(self) -> str:
+        """The title of a head that was made after the last round."""
+        return "both heads" if self.method == "average" else f"calibrated {self.method}"
+
 
 @dataclass(frozen=True)
 class SumsRecord:

@@ -386,9 +386,7 @@ def _columns(results: Results) -> list[tuple[str, dict[str, Optional[float]]]]:
     if chosen is not None:
         columns.append((f"round {chosen.round} by {chosen.key}", chosen.accuracy))
     if results.calibrated is not None:
-        method = results.calibrated.method
-        title = "both heads" if method == "average" else f"calibrated {method}"
-        columns.append((title, results.calibrated.accuracy))
+        columns.append((results.calibrated.title_after, results.calibrated.accuracy))
     return [(title, scores or {}) for title, scores in columns]
 
 
