@@ -636,7 +636,7 @@ _FAR_BETTER = 0.5
 LEAST_VALIDATION = 150
 #: So many rows held out by all clients are enough for it, and fewer are too few. Less
 #: certain than by validation rows, it is much better than none: docs/heads.md.
-_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 200, 50
+_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 200, 25
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
 #: cannot be far off, and the trained head needs the rows more. Measured in
 #: docs/heads.md.
