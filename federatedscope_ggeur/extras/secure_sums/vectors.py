@@ -131,6 +131,10 @@ F64 = torch.float64
 _CHUNK = 4096
 #: The significant bits of float32, and of the shortest usual format, bfloat16.
 _FLOAT_BITS, _LEAST_BITS = 24, 8
+#: The least exponent of a float32 number, as `np.frexp` has it, and how many there are.
+_LEAST_EXPONENT, _EXPONENTS = -148, 277
+#: The share of values that are no outliers.
+_USUAL = 0.9
 #: A client can subtract its own scatter from a shape. From a scatter of 20 rows of
 #: others it could compute all rows, from 30 rows a few (docs/secure_sums.md). With as
 #: many rows as dimensions, the scatter's span reveals nothing.
@@ -274,29 +278,35 @@ class _SummedRows:
             yield part.to(F64) + share * places * (part != 0), labels
 
     def _places(self) -> Tensor:
-        """How far values may be moved: Tensor of shape (D,), float64.
+        """How far values are moved: Tensor of shape (D,), float64.
 
-        It is the last place of a dimension's largest value, if numbers have as many
-        bits as the longest there: 24 in float32, 11 in float16, 8 in bfloat16. So no
-        value moves farther than these formats round the largest one. Whole numbers,
-        shorter ones and equal values stay as they are: there, moves could be seen.
+        It is the last place of a dimension's large values, if numbers have as many
+        significant bits as the longest there: 24 in float32, 11 in float16, 8 in
+        bfloat16. A tenth of the values may be larger: outliers would move the others
+        too far. Whole numbers, shorter ones and equal values stay as they are, since
+        moves of these could be seen.
         """
         dim = self.settings.dim
-        bits, largest = np.zeros(dim, np.int64), np.zeros(dim, np.float32)
+        bits, sizes = np.zeros(dim, np.int64), np.zeros((dim, _EXPONENTS), np.int64)
         moves = np.zeros(dim, bool)
         differ = np.full(dim, len(self.labels) == 1)
         for part in self.features.split(_CHUNK):
             values = np.abs(part.numpy())
-            mantissas = np.ldexp(np.frexp(values)[0], _FLOAT_BITS).astype(np.int64)
-            bits |= np.bitwise_or.reduce(mantissas, axis=0)
-            largest = np.maximum(largest, values.max(axis=0))
+            mantissas, exponents = np.frexp(values)
+            whole = np.ldexp(mantissas, _FLOAT_BITS).astype(np.int64)
+            bits |= np.bitwise_or.reduce(whole, axis=0)
+            cells = np.arange(dim) * _EXPONENTS + exponents - _LEAST_EXPONENT
+            sizes += np.bincount(cells[values > 0], minlength=sizes.size).reshape(
+                sizes.shape
+            )
             moves |= (values != np.rint(values)).any(axis=0)
             differ |= (part != self.features[0]).any(dim=0).numpy()
         lowest = np.frexp(bits & -bits)[1] - 1  # of the longest number
         length = _FLOAT_BITS - lowest
-        places = np.ldexp(1.0, np.frexp(largest)[1] - length)
+        below = sizes.cumsum(axis=1) >= _USUAL * sizes.sum(axis=1, keepdims=True)
+        large = below.argmax(axis=1) + _LEAST_EXPONENT
         moves &= differ & (length >= _LEAST_BITS)
-        return torch.from_numpy(np.where(moves, places, 0.0))
+        return torch.from_numpy(np.where(moves, np.ldexp(1.0, large - length), 0.0))
 
     def encoded(self, stage: str, values: np.ndarray) -> np.ndarray:
         """The numbers of a stage in the ring; bits that float64 lacks are random."""

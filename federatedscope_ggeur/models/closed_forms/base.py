@@ -178,6 +178,11 @@ class Seen:
         return Components.of_classes(self.statistics.to("means"))
 
     @property
+    def rows(self) -> int:
+        """The number of rows, whatever their weights."""
+        return int(self.statistics.counts.sum())
+
+    @property
     def dim(self) -> int:
         return len(self.origin)
 
@@ -636,6 +641,13 @@ class ClosedForm:
         It gives a head that is made of totals its temperature. None if that is unknown.
         """
         return None
+
+    def temperature_of(self, solved: Solved, statistics: Statistics) -> float | None:
+        """The temperature of a head that `solve` made of these totals, by `new_rows`;
+        None if it is unknown."""
+        form = self.tuned(float(solved.report[self.TUNED])) if self.is_open else self
+        rows = form.new_rows(form.seen(statistics))
+        return None if rows is None else rows.temperature()
 
     def shows_means(self, statistics: Statistics) -> bool:
         """Whether the head's weights nearly equal the class means and reveal them."""

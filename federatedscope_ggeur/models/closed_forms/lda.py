@@ -98,7 +98,7 @@ class LinearDiscriminant(ClosedForm):
         direction. In the mean over rows both follow from ``tr(S^-1 W) / (N - C)``.
         """
         degrees = seen.total - len(seen.classes)
-        if self.known is not None or degrees <= 0:
+        if self.known is not None or degrees <= 0 or not seen.within.trace() > 0:
             return None
         _, root, report = self._covariance(seen)
         own = seen.within / degrees
@@ -125,7 +125,7 @@ class LinearDiscriminant(ClosedForm):
         rows, classes = seen.total, len(seen.classes)
         if self.shrinkage is not None:
             return common_covariance(seen.within, rows, classes, self.shrinkage)
-        added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
+        added = ridge_by_gcv(seen.within, seen.counts, seen.offsets, seen.rows)
         size = float(seen.within.trace()) / seen.dim
         shrinkage = added / (added + size) if added + size > 0 else 1.0
         shrunk = common_covariance(seen.within, rows, classes, shrinkage)

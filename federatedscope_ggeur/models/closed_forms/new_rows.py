@@ -20,8 +20,6 @@ _DRAWN = 4096
 #: Rows are drawn from a multivariate t distribution with so many degrees of freedom:
 #: real rows have longer tails than Gaussian ones. Measured in docs/heads.md.
 _TAILS = 5
-#: Added to the variances, as a share of them: scores sum to 0, so that one is certain.
-_MORE = 1e-9
 
 
 class NewRows(NamedTuple):
@@ -46,19 +44,18 @@ class NewRows(NamedTuple):
     scales: Tensor
 
     def temperature(self) -> float:
-        """The temperature with the least smoothed log-loss; 1 if rows do not differ."""
+        """The temperature with the least smoothed log-loss."""
         classes = len(self.counts)
-        size = float(self.covariance.diagonal().mean())
-        if size <= 0:
-            return 1.0
-        more = _MORE * size * torch.eye(classes, dtype=torch.float64)
-        root = torch.linalg.cholesky(self.covariance + more)
+        # The root that is symmetric: rounding of the covariance hardly moves it.
+        even = (self.covariance + self.covariance.T) / 2
+        values, basis = torch.linalg.eigh(even)
+        root = basis * values.clamp(min=0).sqrt() @ basis.T
         labels = torch.arange(max(_DRAWN, classes)) % classes
         generator = torch_generator(0, "new rows")
         drawn = torch.randn(len(labels), classes, generator=generator).double()
         tails = torch.randn(len(labels), _TAILS, generator=generator).double()
         drawn *= ((_TAILS - 2) / tails.square().sum(dim=1, keepdim=True)).sqrt()
-        scores = self.means[labels] + drawn @ root.T * self.scales[labels, None]
+        scores = self.means[labels] + drawn @ root * self.scales[labels, None]
         by = temperatures(spread_at_means(self.means, self.counts))
         losses, _ = log_losses(scores, labels, by)
         shares = self.counts[labels] / self.counts[labels].sum()

@@ -21,7 +21,7 @@ from .base import (
     standardize_key,
 )
 from .components import Components
-from .left_out import LeftOut, RidgeLeftOut
+from .left_out import LEAST, LeftOut, RidgeLeftOut
 from .new_rows import NewRows
 from .shrinkage import ridge_by_gcv, stable_cholesky
 
@@ -77,7 +77,7 @@ class RidgeRegression(ClosedForm):
         if not self.is_open:
             return self.chosen
         spread = float(seen.within.trace() + seen.counts @ seen.offsets.square().sum(1))
-        added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
+        added = ridge_by_gcv(seen.within, seen.counts, seen.offsets, seen.rows)
         return added * seen.dim / spread if spread > 0 else self.UNTUNED
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
@@ -91,8 +91,9 @@ class RidgeRegression(ClosedForm):
         """See `ClosedForm.new_rows`.
 
         The score of a row by all others is ``(f - h y) / (1 - h)``, with its score f,
-        its one-hot label y, and its leverage h. Each class has the mean of its rows'
-        leverages.
+        its one-hot label y, and its leverage h. The rows of a class have the mean
+        leverage that they would have if all classes had one scatter; or, if that is too
+        much for some, the mean over all rows.
         """
         n = seen.counts
         root, _ = self._root(seen)
@@ -100,7 +101,9 @@ class RidgeRegression(ClosedForm):
         within = float(torch.cholesky_solve(seen.within, root).trace())
         of_means = (seen.offsets * directions.T).sum(dim=1)
         leverages = (1 + within) / seen.total + of_means
-        if not (leverages < 1).all():
+        if not (leverages < 1 - LEAST).all():
+            leverages = torch.full_like(n, float(n @ leverages / seen.total))
+        if not within > 0 or not (leverages < 1 - LEAST).all():
             return None
         means = seen.offsets @ directions * n + n / seen.total
         means = (means - torch.diag(leverages)) / (1 - leverages)[:, None]

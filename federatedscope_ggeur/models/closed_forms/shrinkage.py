@@ -65,7 +65,7 @@ def common_covariance(
     return covariance, root, {"shrinkage": float(shrinkage), "shrinkage_rule": rule}
 
 
-def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
+def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor, rows: int) -> float:
     """Choose the lambda of ridge regression by generalised cross-validation.
 
     Merged statistics suffice. The chosen lambda minimises ``N RSS / (N - df)^2``. With
@@ -80,8 +80,11 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
     within : Tensor of shape (D, D), float64
         The within-class scatter.
     counts : Tensor of shape (C',), float64
+        The rows of each class, or the sums of their weights.
     offsets : Tensor of shape (C', D), float64
         Class means minus the mean of all rows.
+    rows : int
+        The number of all rows.
 
     Returns
     -------
@@ -102,6 +105,8 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
         return 0.0
     squares = (sums @ basis).square().sum(dim=0)
     there = values > len(values) * torch.finfo(values.dtype).eps * values.max()
+    # Centred rows span no more directions. Sums in fixed point have rounding in others.
+    there[: max(len(values) - max(rows - 1, 1), 0)] = False
     values, squares = values[there], squares[there]
     # The residual without lambda. Lambda's part may be tiny, so it is summed apart.
     of_labels = float((counts * (1 - counts / total)).sum())

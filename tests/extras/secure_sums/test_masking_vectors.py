@@ -286,10 +286,12 @@ def test_a_client_of_one_row_is_not_read_off_the_low_bits_of_the_scatter():
     assert zeros[0] <= max(zeros[1:])
 
 
-def test_members_of_a_class_are_not_told_by_the_low_bits_of_its_sum():
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_members_of_a_class_are_not_told_by_the_low_bits_of_its_sum(kind):
     """Small values end in bits that no other value has: less a member's, the sum would
     end in zeros."""
-    x = torch.from_numpy(np.random.default_rng(0).normal(size=(40, 500))).float()
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(40, 500)))
+    x = x.to(kind).float()
     settings = replace(SETTINGS, num_classes=1, dim=500, radius=64.0)
     bits, limbs = settings.fraction_bits, settings.limbs("means")
     named = vectors.Named((0,), (20,))
@@ -299,14 +301,80 @@ def test_members_of_a_class_are_not_told_by_the_low_bits_of_its_sum():
         told = vectors.ClientRows(members, labels, settings).means(named)
         total = vectors.added(total, told, limbs)
     low = vectors.parted(total, 500, limbs)[0][:500]
+    # Whoever attacks cuts the bits that are filled at random, and looks at the next.
+    cut = bits - {torch.float32: 40, torch.float16: 24, torch.bfloat16: 20}[kind]
     ends = []
     for row in x.numpy():
-        left = low - vectors.encode(row, bits, limbs)[:500]
+        left = (low - vectors.encode(row, bits, limbs)[:500]) >> np.uint64(cut)
         lowest = (left & (~left + np.uint64(1))).clip(1).astype(np.float64)
-        own = np.spacing(np.abs(row)).clip(2.0**-bits) * 2.0**bits
-        ends.append(np.log2(lowest / own)[np.abs(row) < 0.02].mean())
+        ends.append(np.log2(lowest)[np.abs(row) < 0.02].mean())
     told = stats.mannwhitneyu(ends[:20], ends[20:]).statistic / 400
     assert 0.3 < told < 0.7
+
+
+def moves_of(x, settings=SETTINGS):
+    """How far a client moves each of its rows [n, D], in float64."""
+    n, dim = x.shape
+    names = tuple(f"{c}" for c in range(n))
+    own = {"num_classes": n, "dim": dim, "class_names": names, "min_samples": 1}
+    settings = replace(settings, **own, radius=1e4)
+    told = vectors.ClientRows(x, torch.arange(n), settings)
+    limbs = settings.limbs("means")
+    sums = told.means(vectors.Named(tuple(range(n)), (1,) * n))
+    sums = vectors.parted(sums, n * dim, limbs)[0]
+    found = vectors.decode(sums, settings.fraction_bits, limbs).reshape(n, dim)
+    return found - x.double().numpy()
+
+
+@pytest.mark.parametrize("n", [1, 7, 5000])
+def test_values_are_moved_by_half_a_last_place(n):
+    """The last place of large values of their column, at its own precision."""
+    x = torch.from_numpy(np.random.default_rng(0).uniform(0.5, 0.99, size=(n, 4)))
+    x = x.float()
+    x[:, 1] = x[:, 1].half().float()
+    x[:, 2] = x[:, 2].bfloat16().float()
+    x[:, 3] = 2.0**9 * x[:, 3].bfloat16().float() + 2.0**-3  # 13 bits or so
+    x[0] = torch.tensor([1 - 2.0**-24, 1 - 2.0**-11, 1 - 2.0**-8, 512 - 2.0**-3])
+    found = np.abs(moves_of(x))
+    half = 2.0 ** np.array([-25, -12, -9, -4])
+    assert (found <= half).all()
+    assert (found > half / 1e4).any(axis=0).all()
+    if n > 100:
+        np.testing.assert_allclose(found.mean(axis=0), half / 2, rtol=0.05)
+
+
+def test_whole_short_and_equal_values_and_zeros_are_not_moved():
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(9, 6))).float()
+    x[:, 0] = x[:, 0].mul(300).round()  # 10 bits or so
+    x[:, 1] = x[:, 1].mul(8).round() / 4
+    x[:, 2] = 0.3
+    x[::2, 3] = 0
+    x[:, 4] = 0
+    found = moves_of(x)
+    assert not found[:, [0, 1, 2, 4]].any()
+    assert not found[::2, 3].any()
+    assert found[1::2, 3].all()
+    assert found[:, 5].all()
+
+
+def test_outliers_do_not_move_the_other_values_far():
+    x = torch.from_numpy(np.random.default_rng(0).uniform(0.5, 1, size=(50, 1))).half()
+    x[:4] *= 2.0**10
+    assert 2.0**-13 < np.abs(moves_of(x.float())).max() <= 2.0**-12
+
+
+def test_the_order_of_rows_and_the_sign_of_zero_change_no_bit():
+    (x, y), named = rows(1, 40), vectors.Named((0, 1, 2, 3, 4), (40,) * 5)
+    x[::3, 1] = 0
+    order = torch.from_numpy(np.random.default_rng(0).permutation(40))
+    other = torch.where(x == 0, -0.0, x)[order]
+    one, two = (
+        vectors.ClientRows(*own, SETTINGS) for own in ((x, y), (other, y[order]))
+    )
+    assert (one.means(named) == two.means(named)).all()
+    assert (one.pooled(named, x[0]) == two.pooled(named, x[0])).all()
+    third = vectors.ClientRows(x[1:], y[1:], SETTINGS).means(named)
+    assert (third != one.means(named)).mean() > 0.5
 
 
 def test_a_dimension_of_equal_values_gets_no_variance():

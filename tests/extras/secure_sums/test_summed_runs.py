@@ -38,7 +38,27 @@ def test_the_head_is_that_of_all_rows_and_nothing_of_one_client_goes_up(config, 
     assert sums.round0.sums.roster == [1, 2, 3]
     kinds = {"sum_keys", "sum_counts", "sum_means", "sum_pooled", "evaluate"}
     assert {kind for kind, *_ in found} == kinds
-    assert "secure sums" in sums.closed_form.details["not_calibrated"]
+    assert "temperature is none" in sums.closed_form.details["not_calibrated"]
+
+
+def test_fewer_rows_than_columns_have_an_honest_head():
+    """Sums are rounded, so that directions without rows have variance, too."""
+    rng = np.random.default_rng(0)
+    y = np.arange(430) % 2
+    x = rng.normal(size=(430, 50)) + 0.5 * y[:, None]
+    test, clients = np.arange(430) >= 30, np.arange(430) % 3
+    data = FederatedData.from_arrays(x, y, clients, test=test)
+    results = Run(load_config("ggeur_own_embeddings_private.yaml"), data).follow(
+        lambda record: None
+    )
+    plain = {"ggeur.closed_form": "lda", "ggeur.lda.standardize": True}
+    settings = {**plain, "ggeur.privacy.min_samples": 1, "ggeur.temperature": "none"}
+    shrinkage = results.closed_form.details["shrinkage"]
+    settings["ggeur.lda.shrinkage"] = shrinkage
+    assert shrinkage > 0.01
+    assert results.final.avg == pytest.approx(run(settings, data).final.avg, abs=0.01)
+    assert results.final.calibrated_by == "totals"
+    assert results.final.probabilities.after.ece < 0.1
 
 
 @pytest.mark.parametrize("form", ["lda", "ridge"])

@@ -6,6 +6,7 @@ import torch
 
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models.closed_forms.components import Components, ScoredRows
 from federatedscope_ggeur.models.closed_forms.left_out import log_losses
 from federatedscope_ggeur.models.closed_forms.new_rows import NewRows
 
@@ -87,18 +88,45 @@ def test_the_temperature_is_nearly_the_best_for_new_rows(population, name, setti
     assert np.mean(lost) < 0.02
 
 
-def test_a_form_of_ones_own_has_none(population):
+def test_without_known_spread_there_is_none(population):
     held = Statistics.from_embeddings(*gaussian(1, ROWS, *population), CLASSES)
     form = CLOSED_FORMS["mixture"]()
     assert form.new_rows(form.seen(held)) is None
-
-
-def test_where_rows_do_not_differ_within_classes_it_is_1():
+    form = CLOSED_FORMS["lda"]().knowing(object())
+    assert form.new_rows(form.seen(held)) is None
     rows = torch.eye(CLASSES).repeat(4, 1)
-    labels = torch.arange(CLASSES).repeat(4)
-    form = CLOSED_FORMS["lda"]()
-    held = Statistics.from_embeddings(rows, labels, CLASSES)
-    assert form.new_rows(form.seen(held)).temperature() == 1.0
+    held = Statistics.from_embeddings(rows, torch.arange(12) % CLASSES, CLASSES)
+    for name in ("lda", "ridge"):
+        form = CLOSED_FORMS[name]()
+        assert form.temperature_of(form.solve(held), held) is None
+
+
+LEFT_OUT = [
+    ("lda", {"shrinkage": 0.02}, 0.01),
+    ("lda", {"shrinkage": 0.6}, 0.01),
+    ("lda", {"shrinkage": 0.6, "priors": "none"}, 0.06),
+    ("ridge", {"strength": 0.02}, 0.02),
+    ("ridge", {"strength": 2.0}, 0.01),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "most"), LEFT_OUT)
+def test_they_are_scored_as_rows_that_are_left_out(name, settings, most):
+    """Exact leave-one-out, in the mean over the rows of each class."""
+    rng = np.random.default_rng(3)
+    labels = torch.from_numpy(np.repeat([0, 1, 2], [260, 40, 12]))
+    rows = torch.from_numpy(rng.normal(size=(312, 30))).float()
+    rows[:, 0] += labels
+    held = Statistics.from_embeddings(rows, labels, 3)
+    form = CLOSED_FORMS[name](**settings)
+    (scores,) = form.leave_out(Components.of_classes(held))(
+        ScoredRows(rows, labels, 1, 0, torch.ones(312, dtype=torch.bool))
+    )
+    means, _ = spread(scores, labels)
+    known = form.new_rows(form.seen(held))
+    centred = known.means - known.means.mean(dim=1, keepdim=True)
+    wanted = means - means.mean(dim=1, keepdim=True)
+    assert float((centred - wanted).norm() / wanted.norm()) < most
 
 
 @pytest.mark.parametrize(("name", "settings"), FORMS)
@@ -118,4 +146,5 @@ def test_the_same_totals_give_the_same_temperature():
     known = NewRows(counts, means, root.T @ root, torch.full((5,), 1.2).double())
     moved = known._replace(covariance=known.covariance * (1 + 1e-12))
     assert moved.temperature() == pytest.approx(known.temperature(), rel=1e-6)
+    assert known.temperature() == pytest.approx(1.3987526, rel=1e-4)  # golden
     assert known._replace(scales=known.scales * 3).temperature() > known.temperature()

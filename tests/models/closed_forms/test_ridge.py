@@ -88,23 +88,32 @@ def by_hand(x, y, added):
 def test_the_least_of_the_grid(n, scale):
     x, y = rows(n, scale=scale)
     seen = Seen.of(stats(x, y, CLASSES))
-    found = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
+    found = ridge_by_gcv(seen.within, seen.counts, seen.offsets, seen.rows)
     z = x - x.mean(0)
     size = (z**2).sum() / DIM
     scores = [by_hand(x, y, a * size) for a in GCV_STRENGTHS]
     assert by_hand(x, y, found) == pytest.approx(min(scores), rel=1e-9)
 
 
+def test_rounding_in_directions_without_rows_changes_nothing():
+    x, y = rows(DIM)
+    seen = Seen.of(stats(x, y, CLASSES))
+    known = seen.counts, seen.offsets, seen.rows
+    noise = 1e-12 * float(seen.within.trace()) * torch.eye(DIM).double()
+    found = ridge_by_gcv(seen.within + noise, *known)
+    assert found == pytest.approx(ridge_by_gcv(seen.within, *known), rel=1e-6)
+
+
 def test_without_scatter_there_is_nothing_to_add():
     x = np.ones((5, DIM))
     seen = Seen.of(stats(x, np.zeros(5, int), CLASSES))
-    assert ridge_by_gcv(seen.within, seen.counts, seen.offsets) == 0
+    assert ridge_by_gcv(seen.within, seen.counts, seen.offsets, seen.rows) == 0
 
 
 def test_where_no_rows_are_left_out_it_chooses_for_lda_and_ridge():
     held = stats(*rows(), CLASSES)
     seen = Seen.of(held)
-    added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
+    added = ridge_by_gcv(seen.within, seen.counts, seen.offsets, seen.rows)
     report = CLOSED_FORMS["lda"]().solve(held).report
     assert report["shrinkage_rule"] == "generalised cross-validation"
     trace = float(seen.within.trace()) / DIM

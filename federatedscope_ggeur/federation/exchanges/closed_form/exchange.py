@@ -811,9 +811,8 @@ class ClosedFormExchange(Exchange):
             start = best_finalist(candidates, choice, lambda one: one.can_start)
             choice = choice._replace(start=(start or self._form.untuned()).as_start())
         if self.server.merged.release.hidden_by and self._demands.is_cooled:
-            rows = choice.form.new_rows(choice.form.seen(held))
-            if rows is not None:
-                value = rows.temperature()
+            value = choice.form.temperature_of(head, held)
+            if value is not None:
                 told = {"temperature": value, "temperature_by": "totals"}
                 return choice, Temperature(value, told), head
         reason = self._not_calibrated(choice, head.model)
@@ -850,12 +849,12 @@ class ClosedFormExchange(Exchange):
         """The reason why the head gets no temperature; "" if it can get one."""
         if choice.details.get("confounded_share", 0.0) > LARGER_PART:
             return "labels and domains are confounded"
-        if hidden := self.server.merged.release.hidden_by:
-            return f"under {hidden} no client reports scores of its own rows"
         if self._demands.brings_totals:
             return "the head of this run is made only from totals"
         if not self._demands.is_cooled:
             return f"{setting('temperature')} is none"
+        if hidden := self.server.merged.release.hidden_by:
+            return f"under {hidden} no client reports scores of its own rows"
         if not self._demands.seeks_temperature or not model.can_cool:
             return "no rows can be left out of a head of this form"
         return ""
