@@ -129,6 +129,37 @@ def test_they_are_scored_as_rows_that_are_left_out(name, settings, most):
     assert float((centred - wanted).norm() / wanted.norm()) < most
 
 
+def test_ridge_has_the_leverages_of_the_hat_matrix(population):
+    rows, labels = gaussian(1, ROWS, *population)
+    held = Statistics.from_embeddings(rows, labels, CLASSES)
+    form = CLOSED_FORMS["ridge"](strength=0.05)
+    known = form.new_rows(form.seen(held))
+    z = rows.double() - rows.double().mean(dim=0)
+    scatter = z.T @ z
+    added = 0.05 * scatter.trace() / DIM * torch.eye(DIM)
+    hat = 1 / ROWS + z @ torch.linalg.solve(scatter + added, z.T)
+    leverages = 1 - 1 / known.scales
+    assert float(known.counts @ leverages) == pytest.approx(float(hat.trace()))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "degrees"),
+    [("lda", {"shrinkage": 0.1}, ROWS - CLASSES), ("ridge", {"strength": 0.05}, ROWS)],
+)
+def test_the_covariance_is_that_of_the_heads_own_rows(
+    population, name, settings, degrees
+):
+    rows, labels = gaussian(1, ROWS, *population)
+    held = Statistics.from_embeddings(rows, labels, CLASSES)
+    form = CLOSED_FORMS[name](**settings)
+    known, scores = form.new_rows(form.seen(held)), form.solve(held).model(rows)
+    scores = scores.double()
+    apart = scores - spread(scores, labels)[0][labels]
+    centred = torch.eye(CLASSES).double() - 1 / CLASSES
+    wanted, found = apart.T @ apart / degrees, centred @ known.covariance @ centred
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(("name", "settings"), FORMS)
 def test_rows_that_one_covariance_cannot_hold_tell_nothing(name, settings):
     """A row alone in its class; of ridge it has all leverage."""
