@@ -287,26 +287,27 @@ class _SummedRows:
         moves of these could be seen.
         """
         dim = self.settings.dim
-        bits, sizes = np.zeros(dim, np.int64), np.zeros((dim, _EXPONENTS), np.int64)
-        moves = np.zeros(dim, bool)
+        longest = np.zeros(dim, np.int64)  # the bits that any mantissa has
+        sizes = np.zeros((dim, _EXPONENTS), np.int64)  # how many have each exponent
+        is_moved = np.zeros(dim, bool)
         differ = np.full(dim, len(self.labels) == 1)
         for part in self.features.split(_CHUNK):
             values = np.abs(part.numpy())
             mantissas, exponents = np.frexp(values)
-            whole = np.ldexp(mantissas, _FLOAT_BITS).astype(np.int64)
-            bits |= np.bitwise_or.reduce(whole, axis=0)
+            mantissas = np.ldexp(mantissas, _FLOAT_BITS).astype(np.int64)
+            longest |= np.bitwise_or.reduce(mantissas, axis=0)
             cells = np.arange(dim) * _EXPONENTS + exponents - _LEAST_EXPONENT
-            sizes += np.bincount(cells[values > 0], minlength=sizes.size).reshape(
-                sizes.shape
-            )
-            moves |= (values != np.rint(values)).any(axis=0)
+            counted = np.bincount(cells[values > 0], minlength=sizes.size)
+            sizes += counted.reshape(sizes.shape)
+            is_moved |= (values != np.rint(values)).any(axis=0)
             differ |= (part != self.features[0]).any(dim=0).numpy()
-        lowest = np.frexp(bits & -bits)[1] - 1  # of the longest number
+        lowest = np.frexp(longest & -longest)[1] - 1
         length = _FLOAT_BITS - lowest
         below = sizes.cumsum(axis=1) >= _USUAL * sizes.sum(axis=1, keepdims=True)
         large = below.argmax(axis=1) + _LEAST_EXPONENT
-        moves &= differ & (length >= _LEAST_BITS)
-        return torch.from_numpy(np.where(moves, np.ldexp(1.0, large - length), 0.0))
+        is_moved &= differ & (length >= _LEAST_BITS)
+        places = np.ldexp(1.0, large - length)
+        return torch.from_numpy(np.where(is_moved, places, 0.0))
 
     def encoded(self, stage: str, values: np.ndarray) -> np.ndarray:
         """The numbers of a stage in the ring; bits that float64 lacks are random."""
