@@ -28,6 +28,8 @@ class Release:
         sums"; "" if the server saw them.
     rounding : float
         About the largest error by rounding in the statistics of a small dimension.
+    lost : int
+        The number of dimensions of which only rounding is known.
     finer : str
         What to do for less rounding.
     solve : callable (ClosedForm) -> Solved, or None
@@ -39,6 +41,7 @@ class Release:
     for_head: Callable[[ClosedForm], Statistics]
     hidden_by: str = ""
     rounding: float = 0.0
+    lost: int = 0
     finer: str = ""
     solve: Callable[[ClosedForm], Solved] | None = None
 

@@ -51,12 +51,15 @@ class Summed:
         Whether one client owns nearly all rows of all classes.
     unnamed : int
         The number of rows in classes below the threshold.
+    lost : int
+        The number of dimensions of which only rounding is known.
     """
 
     statistics: Statistics
     kept_back: tuple[int, ...]
     nearly_all: bool
     unnamed: int
+    lost: int
 
     @property
     def open_classes(self) -> list[int]:
@@ -158,6 +161,7 @@ class Collector:
         self._means: MeanTotals | None = None
         self._held: Statistics | None = None
         self._summed: Statistics | None = None
+        self._lost = 0
         self.totals: SummandSide | None = None
         if settings.summand is not None:
             self.totals = settings.summand.totals(len(roster))
@@ -265,7 +269,7 @@ class Collector:
             assert self._means is not None, "the stage of means comes first"
             assert self._held is not None, "the stage of means comes first"
             origin = shared_origin(self._means, self._named, self.settings)
-            self._summed = pooled_statistics(
+            self._summed, self._lost = pooled_statistics(
                 total, self._held, origin, self.settings, clients
             )
 
@@ -285,4 +289,5 @@ class Collector:
             self._means.kept_back,
             self._means.nearly_all,
             int(self._counts.sum()) - self._named.rows,
+            self._lost,
         )

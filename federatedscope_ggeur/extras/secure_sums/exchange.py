@@ -239,6 +239,7 @@ class SumsExchange(Exchange):
             for_head=lambda form: summed.for_head(form, shape),
             hidden_by="secure sums",
             rounding=len(self.collector.roster) * 2.0**-self.settings.fraction_bits,
+            lost=summed.lost,
             finer=f"raise {setting('secure_sums_fraction_bits')}",
         )
         self.server.merged.take(release, dict.fromkeys(roster, 0))

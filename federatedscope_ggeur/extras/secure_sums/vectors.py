@@ -135,6 +135,8 @@ _FLOAT_BITS, _LEAST_BITS = 24, 8
 _LEAST_EXPONENT, _EXPONENTS = -148, 277
 #: The share of values that are no outliers.
 _USUAL = 0.9
+#: The sum of a dimension's squares is rounding if it is not so many times larger.
+_LOST = 100
 #: A client can subtract its own scatter from a shape. From a scatter of 20 rows of
 #: others it could compute all rows, from 30 rows a few (docs/secure_sums.md). With as
 #: many rows as dimensions, the scatter's span reveals nothing.
@@ -417,10 +419,18 @@ def pooled_statistics(
     origin: Tensor,
     settings: SumSettings,
     clients: int,
-) -> Statistics:
+) -> tuple[Statistics, int]:
     """Check the total Q of stage "pooled" and compute the scatter within classes.
 
     It is ``W = Q - sum_c N_c (mu_c - o)(mu_c - o)^T``, with the means mu_c of `held`.
+
+    Returns
+    -------
+    Statistics
+        A dimension whose scatter is rounding is constant in it. Standardized, such a
+        dimension would rule the head.
+    int
+        How many such dimensions there are, constant ones apart.
     """
     dim, bits = settings.dim, settings.fraction_bits
     numbers = decode(total, bits, settings.limbs(POOLED))
@@ -445,7 +455,15 @@ def pooled_statistics(
     if (values < 0).any():
         within = (vectors * values.clamp(min=0)) @ vectors.T * units.outer(units)
         within = (within + within.T) / 2
-    return Statistics.of_pooled(held.counts, held.means, scatter=within)
+    rounding = clients * 2.0**-bits
+    means, apart = held.means.clone(), offsets.amax(dim=0) - offsets.amin(dim=0)
+    equal = rounding + clients * torch.finfo(F64).eps * origin.to(F64).abs()
+    lost = (diagonal < _LOST * rounding) & (apart > equal)
+    means[:, lost] = origin.to(F64)[lost]
+    within[lost] = 0.0
+    within[:, lost] = 0.0
+    summed = Statistics.of_pooled(held.counts, means, scatter=within)
+    return summed, int(lost.sum())
 
 
 def broken(stage: str, what: str) -> GGEURError:

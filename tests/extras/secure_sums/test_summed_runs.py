@@ -41,6 +41,31 @@ def test_the_head_is_that_of_all_rows_and_nothing_of_one_client_goes_up(config, 
     assert "temperature is none" in sums.closed_form.details["not_calibrated"]
 
 
+@pytest.mark.parametrize(("size", "bits", "used"), [(1e-7, 60, 1), (1e-9, 40, 0)])
+def test_a_tiny_column_does_not_rule_the_head(size, bits, used):
+    """Where its scatter is rounding, the head does without it, and the run says so."""
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 4
+    x = rng.normal(size=(240, 6)) + 3 * np.eye(6)[y]
+    clients, test = (np.arange(240) // 4) % 4, np.arange(240) % 3 == 0
+    x[:, 0] *= size
+    x = np.concatenate([x, np.full((240, 1), 5.5)], axis=1)  # which is no reason
+    bits = ["ggeur.privacy.secure_sums_fraction_bits", str(bits)]
+    found = []
+    for own in (x, x[:, 1:]):
+        data = FederatedData.from_arrays(own, y, clients, test=test)
+        cfg = load_config("ggeur_own_embeddings_private.yaml", bits)
+        found.append(Run(cfg, data).follow(lambda record: None))
+    with_it, without = found
+    if used:
+        assert with_it.final.avg > without.final.avg
+        assert "note" not in with_it.closed_form.details
+    else:
+        assert with_it.final.avg == without.final.avg
+        assert not with_it.model.classifier.weight[:, 0].any()
+        assert "hardly more than the rounding" in with_it.closed_form.details["note"]
+
+
 def test_fewer_rows_than_columns_have_an_honest_head():
     """Sums are rounded, so that directions without rows have variance, too."""
     rng = np.random.default_rng(0)

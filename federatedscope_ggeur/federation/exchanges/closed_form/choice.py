@@ -16,6 +16,7 @@ from torch import Tensor
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.client import MOST_HELD_OUT, held_out_count
+from federatedscope_ggeur.federation.merge import Release
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING, Totals
 from federatedscope_ggeur.models import ClosedForm
@@ -530,8 +531,7 @@ def units_note(
     form: ClosedForm,
     statistics: Statistics,
     tried: bool,
-    rounding: float = 0.0,
-    finer: str = "",
+    release: Release,
 ) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
@@ -539,15 +539,16 @@ def units_note(
     forms that can standardize rows need none. `auto` tries it, and the others have a
     note of their own.
 
-    The sums of a dimension's squares may have an error of about `rounding`, as in
-    secure sums. If a dimension that is not constant is hardly more than that, to
-    standardize it does harm. Then the note says so, and what to do: `finer`.
+    The sums of a dimension's squares may have an error of about `release.rounding`, as
+    in secure sums. If a dimension that is not constant is hardly more than that, to
+    standardize it does harm. Then the note says so, and what to do.
     """
+    rounding = release.rounding
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
     varying = summed[summed > rounding / _NO_MORE]
     rounded = bool((varying < _NO_MORE * rounding).any())
-    if form.standardize and rounded:
-        return ROUNDED.format(finer=finer)
+    if form.standardize and (rounded or release.lost):
+        return ROUNDED.format(finer=release.finer)
     if isinstance(form, Automatic):
         if tried:
             return ""

@@ -632,7 +632,7 @@ class ClosedFormExchange(Exchange):
             logger.info("%s", why)
         self._details = {**choice.recorded(solved.report), **temperature.details}
         tried = self._demands.leaves_one_out
-        notes = [units_note(form, held, tried, release.rounding, release.finer)]
+        notes = [units_note(form, held, tried, release)]
         if self._demands.personal and lda_of(form) is None:
             notes.append(OWN_HEADS)
         for note in filter(None, notes):
