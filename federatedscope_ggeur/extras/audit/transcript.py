@@ -165,10 +165,10 @@ class _Recorder:
             model = server.scored_model
             params = Broadcast.from_bytes(parts[0], server.task.schema(model)).params
             if isinstance(model, LinearHead):
-                # Without its temperature, which who attacks can try out.
+                # Without its temperature: an attacker can try temperatures.
                 weight, bias = _split(model, params)
-                told = server.temperature
-                seen.head = weight * told, bias * told
+                by = server.temperature
+                seen.head = weight * by, bias * by
 
     def transcript(self, run: Run) -> Transcript:
         seen, server = self._seen, self._engine.server

@@ -95,23 +95,25 @@ class LinearDiscriminant(ClosedForm):
         """See `ClosedForm.new_rows`.
 
         A row has moved its class's mean towards itself, and the covariance to its own
-        direction. In the mean over rows both follow from ``tr(S^-1 W) / (N - C)``.
+        direction. With ``t = tr(S^-1 W) / (N - C)`` and the shrinkage rho, the scores
+        of a new row spread ``1 / (1 - g)`` times as far, ``g = (1 - rho) t / (N - C)``,
+        and that of its own class c is lower by ``t / (1 - g) / n_c`` in the mean.
         """
         degrees = seen.total - len(seen.classes)
         if self.known is not None or degrees <= 0 or not seen.within.trace() > 0:
             return None
         _, root, report = self._covariance(seen)
         own = seen.within / degrees
-        learned = float(torch.cholesky_solve(own, root).trace())
-        left = 1 - (1 - report["shrinkage"]) * learned / degrees
-        if left <= LEAST:
+        trace = float(torch.cholesky_solve(own, root).trace())
+        unseen = 1 - (1 - report["shrinkage"]) * trace / degrees
+        if unseen <= LEAST:
             return None
         directions = torch.cholesky_solve(seen.offsets.T, root)
         means = seen.offsets @ directions
         means -= means.diagonal() / 2 - seen.log_priors(self.priors)
-        means -= torch.diag(learned / left / seen.counts)
+        means -= torch.diag(trace / unseen / seen.counts)
         spread = directions.T @ own @ directions
-        scales = torch.full_like(seen.counts, 1 / left)
+        scales = torch.full_like(seen.counts, 1 / unseen)
         return NewRows(seen.counts, means, spread, scales)
 
     def _covariance(self, seen: Seen) -> tuple[Tensor, Tensor, dict]:
