@@ -623,6 +623,10 @@ class Kept:
     trained: Optional[Share]
 
 
+#: What gave a head its temperature.
+CalibratedBy = Literal["leave_one_out", "totals", "validation", "start", "held_out"]
+
+
 @dataclass(frozen=True)
 class Final:
     """The score of a run, made by `summary.summarise`.
@@ -654,11 +658,10 @@ class Final:
         The hash of the file of the global head; None if there is no such head.
     probabilities : Probabilities or None
         The scores of that head's probabilities.
-    calibrated_by : {"leave_one_out", "totals", "validation", "start", "held_out"} or
-        None
-        The source of its temperature: rows left out, totals alone, validation rows, the
-        start of training, which had the temperature folded in, or rows held out of
-        training. None means not calibrated.
+    calibrated_by : CalibratedBy or None
+        The source of its temperature. None means not calibrated. "totals" are those of
+        secure sums, "held_out" rows that training did not see. "start": training began
+        at a head that was divided by its temperature.
     worst_client : WorstClient or None
         The worst client, as in the record of that head.
     client_accuracy : dict of str to float, or None
@@ -680,9 +683,7 @@ class Final:
     scored: Literal["global", "clients"] = "global"
     head_sha256: Optional[str] = None
     probabilities: Optional[Probabilities] = None
-    calibrated_by: Optional[
-        Literal["leave_one_out", "totals", "validation", "start", "held_out"]
-    ] = None
+    calibrated_by: Optional[CalibratedBy] = None
     worst_client: Optional[WorstClient] = None
     client_accuracy: Optional[dict[str, Share]] = None
 

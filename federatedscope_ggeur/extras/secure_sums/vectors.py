@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -240,45 +241,68 @@ class ClientRows:
             total += centred.T @ centred
         return summed.encoded(POOLED, svec(total.numpy()))
 
+    @cached_property
+    def _of_classes(self) -> dict[Named, _SummedRows]:
+        return {}
+
     def _summed(self, named: Named) -> _SummedRows:
-        inside = torch.zeros(self.settings.num_classes, dtype=torch.bool)
-        inside[list(named.classes)] = True
-        kept = inside[self.labels]
-        features, labels = self.features[kept], self.labels[kept]
-        names = self.settings.class_names
-        _, digests = digests_of_each(features, labels, names, salt=b"")
-        order = sorted(range(len(digests)), key=digests.__getitem__)
-        key = digest("low bits", b"".join(sorted(digests)))
-        return _SummedRows(features[order], labels[order], key, self.settings)
+        """The rows of the classes `named`; both stages take the same ones."""
+        if named not in self._of_classes:
+            self._of_classes[named] = _SummedRows.of(self, named)
+        return self._of_classes[named]
 
 
 @dataclass(frozen=True)
 class _SummedRows:
     """The rows of one client that are summed, for sums whose low bits tell little.
 
-    A small value has low bits that large ones lack. So the low bits of a total would be
-    those of a few rows with small values, or of the client with the smallest sums, and
-    would tell who is in it. Clients fill them with random bits. These depend on the
-    summed rows alone, whatever their order: the same rows give the same sums, and only
-    who knows all of a client's rows can take its bits away.
+    A small value has low bits that large ones lack. The low bits of a total would be
+    those of a few rows, the ones with the smallest values, and tell who is in it. So
+    clients fill them with random bits. These depend on the summed rows alone, not on
+    their order, so the same rows give the same sums. Only who knows all rows of a
+    client can take its bits away.
+
+    Attributes
+    ----------
+    features, labels : Tensor
+        All rows of the client.
+    order : Tensor of shape (m,)
+        The summed rows, in the order of their digests.
+    key : bytes
+    settings : SumSettings
     """
 
     features: Tensor
     labels: Tensor
+    order: Tensor
     key: bytes
     settings: SumSettings
 
+    @classmethod
+    def of(cls, rows: ClientRows, named: Named) -> _SummedRows:
+        features, labels, settings = rows.features, rows.labels, rows.settings
+        inside = torch.zeros(settings.num_classes, dtype=torch.bool)
+        inside[list(named.classes)] = True
+        summed = inside[labels].nonzero()[:, 0]
+        names = settings.class_names
+        _, digests = digests_of_each(features[summed], labels[summed], names, b"")
+        ranked = sorted(range(len(digests)), key=digests.__getitem__)
+        key = digest("low bits", b"".join(digests[i] for i in ranked))
+        return cls(features, labels, summed[ranked], key, settings)
+
     def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The rows in float64, with random low bits, and their labels."""
-        if not len(self.labels):
-            return
-        places = self._places()
-        parts = zip(self.features.split(_CHUNK), self.labels.split(_CHUNK))
-        for number, (part, labels) in enumerate(parts):
+        for number, chosen in enumerate(self._chosen()):
+            part = self.features[chosen]
             drawn = stream(self.key, b"", b"rows %d" % number, part.numel())
             share = torch.from_numpy(drawn / _WORD - 0.5).view(part.shape)
-            yield part.to(F64) + share * places * (part != 0), labels
+            moved = part.to(F64) + share * self._places * (part != 0)
+            yield moved, self.labels[chosen]
 
+    def _chosen(self) -> tuple[Tensor, ...]:
+        return self.order.split(_CHUNK) if len(self.order) else ()
+
+    @cached_property
     def _places(self) -> Tensor:
         """How far values are moved: Tensor of shape (D,), float64.
 
@@ -292,8 +316,9 @@ class _SummedRows:
         longest = np.zeros(dim, np.int64)  # the bits that any mantissa has
         sizes = np.zeros((dim, _EXPONENTS), np.int64)  # how many have each exponent
         is_moved = np.zeros(dim, bool)
-        differ = np.full(dim, len(self.labels) == 1)
-        for part in self.features.split(_CHUNK):
+        differ = np.full(dim, len(self.order) == 1)
+        for chosen in self._chosen():
+            part = self.features[chosen]
             values = np.abs(part.numpy())
             mantissas, exponents = np.frexp(values)
             mantissas = np.ldexp(mantissas, _FLOAT_BITS).astype(np.int64)
@@ -302,7 +327,7 @@ class _SummedRows:
             counted = np.bincount(cells[values > 0], minlength=sizes.size)
             sizes += counted.reshape(sizes.shape)
             is_moved |= (values != np.rint(values)).any(axis=0)
-            differ |= (part != self.features[0]).any(dim=0).numpy()
+            differ |= (part != self.features[self.order[0]]).any(dim=0).numpy()
         lowest = np.frexp(longest & -longest)[1] - 1
         length = _FLOAT_BITS - lowest
         below = sizes.cumsum(axis=1) >= _USUAL * sizes.sum(axis=1, keepdims=True)
@@ -437,7 +462,8 @@ def pooled_statistics(
     about = torch.from_numpy(unsvec(numbers, dim))
     rows = int(held.counts.sum())
     largest = 4.0 * rows * settings.radius**2 * (1 + SLACK) ** 2
-    noise = clients * dim * 2.0**-bits
+    rounding = clients * 2.0**-bits
+    noise = dim * rounding
     diagonal = about.diag()
     if not (diagonal >= -noise).all() or not float(diagonal.sum()) <= largest + noise:
         raise broken("pooled", "a scatter larger than rows allow")
@@ -455,7 +481,6 @@ def pooled_statistics(
     if (values < 0).any():
         within = (vectors * values.clamp(min=0)) @ vectors.T * units.outer(units)
         within = (within + within.T) / 2
-    rounding = clients * 2.0**-bits
     means, apart = held.means.clone(), offsets.amax(dim=0) - offsets.amin(dim=0)
     equal = rounding + clients * torch.finfo(F64).eps * origin.to(F64).abs()
     lost = (diagonal < _LOST * rounding) & (apart > equal)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import torch
 
@@ -24,6 +24,7 @@ from federatedscope_ggeur.reporting import (
     Screening,
     TemperatureScaling,
 )
+from federatedscope_ggeur.reporting.records import CalibratedBy
 from federatedscope_ggeur.settings import is_of_plugin
 
 from .. import wire
@@ -254,7 +255,7 @@ def _note(known: dict[str, Any], exchange: Exchange, values: Mapping[str, Any]) 
 
 #: What `Final.head` and `Final.calibrated_by` may say; "" stands for None.
 _HEADS = ("trained", "calibrated", "closed_form")
-_CALIBRATED_BY = ("", "leave_one_out", "totals", "validation", "start", "held_out")
+_CALIBRATED_BY = ("", *get_args(CalibratedBy))
 
 
 def _put_accuracy(

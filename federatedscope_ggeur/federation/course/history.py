@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -27,6 +27,7 @@ from federatedscope_ggeur.reporting import (
     TemperatureScaling,
     summarise,
 )
+from federatedscope_ggeur.reporting.records import CalibratedBy
 from federatedscope_ggeur.reporting.results import Status
 
 from ..exchanges.base import Requests
@@ -337,9 +338,7 @@ class History:
             return left.client_accuracy if left else None
         return self._coordinator.evaluation.client_accuracy() or None
 
-    def _calibrated_by(
-        self, head: str
-    ) -> Literal["leave_one_out", "totals", "validation", "start", "held_out"] | None:
+    def _calibrated_by(self, head: str) -> CalibratedBy | None:
         """The source of a head's temperature; None if the head has none."""
         scaled = head == "trained" and self.scaling is not None
         if scaled or (head == "calibrated" and self._share is not None):

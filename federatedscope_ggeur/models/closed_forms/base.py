@@ -691,7 +691,7 @@ class ClosedForm:
                 "embeddings, e.g. to length 1"
             )
         report = {
-            "rows": int(statistics.counts.sum()),
+            "rows": seen.rows,
             "classes": len(seen.classes),
             "left_out": seen.num_classes - len(seen.classes),
         }

@@ -248,7 +248,7 @@ def test_what_it_adds_is_what_such_rows_would(config, bits):
         (liar.pooled(named, origin), having.pooled(named, origin), radius**2),
     ):
         one, other = (decode(ring, bits, limbs) for ring in (one, other))
-        # Rows are float32, so of the size of the longest.
+        # Rows are float32. The longest ones make the error.
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * size)
     assert not flags.any()
 

@@ -312,12 +312,12 @@ def test_members_of_a_class_are_not_told_by_the_low_bits_of_its_sum(kind):
     assert 0.3 < told < 0.7
 
 
-def moves_of(x, settings=SETTINGS):
+def moves_of(x):
     """How far a client moves each of its rows [n, D], in float64."""
     n, dim = x.shape
     names = tuple(f"{c}" for c in range(n))
     own = {"num_classes": n, "dim": dim, "class_names": names, "min_samples": 1}
-    settings = replace(settings, **own, radius=1e4)
+    settings = replace(SETTINGS, **own, radius=1e4)
     told = vectors.ClientRows(x, torch.arange(n), settings)
     limbs = settings.limbs("means")
     sums = told.means(vectors.Named(tuple(range(n)), (1,) * n))
@@ -380,7 +380,7 @@ def test_the_order_of_rows_and_the_sign_of_zero_change_no_bit():
 def test_a_dimension_of_equal_values_gets_no_variance():
     clients = clients_of()
     for x, _ in clients.values():
-        x[:, 1] = 1e3
+        x[:, 1] = 1000.3
     held = Sum(clients, replace(SETTINGS, radius=2e3)).run().statistics
     assert float(held.scatter()[1, 1]) < 1e-10
 

@@ -41,6 +41,12 @@ def test_the_head_is_that_of_all_rows_and_nothing_of_one_client_goes_up(config, 
     assert "temperature is none" in sums.closed_form.details["not_calibrated"]
 
 
+def private_run(data, more=()):
+    """A run of the private configuration."""
+    cfg = load_config("ggeur_own_embeddings_private.yaml", list(more))
+    return Run(cfg, data).follow(lambda record: None)
+
+
 @pytest.mark.parametrize(("size", "bits", "used"), [(1e-7, 60, 1), (1e-9, 40, 0)])
 def test_a_tiny_column_does_not_rule_the_head(size, bits, used):
     """Where its scatter is rounding, the head does without it, and the run says so."""
@@ -51,12 +57,10 @@ def test_a_tiny_column_does_not_rule_the_head(size, bits, used):
     x[:, 0] *= size
     x = np.concatenate([x, np.full((240, 1), 5.5)], axis=1)  # which is no reason
     bits = ["ggeur.privacy.secure_sums_fraction_bits", str(bits)]
-    found = []
-    for own in (x, x[:, 1:]):
-        data = FederatedData.from_arrays(own, y, clients, test=test)
-        cfg = load_config("ggeur_own_embeddings_private.yaml", bits)
-        found.append(Run(cfg, data).follow(lambda record: None))
-    with_it, without = found
+    with_it, without = (
+        private_run(FederatedData.from_arrays(own, y, clients, test=test), bits)
+        for own in (x, x[:, 1:])
+    )
     if used:
         assert with_it.final.avg > without.final.avg
         assert "note" not in with_it.closed_form.details
@@ -73,13 +77,15 @@ def test_fewer_rows_than_columns_have_an_honest_head():
     x = rng.normal(size=(430, 50)) + 0.5 * y[:, None]
     test, clients = np.arange(430) >= 30, np.arange(430) % 3
     data = FederatedData.from_arrays(x, y, clients, test=test)
-    results = Run(load_config("ggeur_own_embeddings_private.yaml"), data).follow(
-        lambda record: None
-    )
-    plain = {"ggeur.closed_form": "lda", "ggeur.lda.standardize": True}
-    settings = {**plain, "ggeur.privacy.min_samples": 1, "ggeur.temperature": "none"}
+    results = private_run(data)
     shrinkage = results.closed_form.details["shrinkage"]
-    settings["ggeur.lda.shrinkage"] = shrinkage
+    settings = {
+        "ggeur.closed_form": "lda",
+        "ggeur.lda.standardize": True,
+        "ggeur.lda.shrinkage": shrinkage,
+        "ggeur.privacy.min_samples": 1,
+        "ggeur.temperature": "none",
+    }
     assert shrinkage > 0.01
     assert results.final.avg == pytest.approx(run(settings, data).final.avg, abs=0.01)
     assert results.final.calibrated_by == "totals"
@@ -142,9 +148,7 @@ def test_the_private_config_takes_rows_in_any_units():
     found = []
     for units in (np.ones(13), 10.0 ** np.linspace(-3, 5, 13)):
         data = FederatedData.from_arrays(x * units, y, clients, test=test)
-        results = Run(load_config("ggeur_own_embeddings_private.yaml"), data).follow(
-            lambda record: None
-        )
+        results = private_run(data)
         assert "note" not in results.closed_form.details
         rows = torch.tensor(x * units, dtype=torch.float32)
         found.append(results.model(rows).softmax(dim=1))
