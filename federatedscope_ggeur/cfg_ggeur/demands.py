@@ -58,7 +58,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         grain="class" if made is None else made.grain,
         compares_kinds=form is not None and form.by_losses,
         leaves_out=leaves_out,
-        is_cooled=head.temperature == "leave_one_out" and not totals,
+        is_cooled=head.temperature == "leave_one_out",
         tells_confidence=head.confidences,
         keeps_best=head.keeps_best,
         personal=PersonalKeys.of(chosen).head != "none",

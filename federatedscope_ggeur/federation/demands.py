@@ -219,6 +219,8 @@ class Demands:
         is_tried = self.is_cooled and self.trains and self.by_client
         if not is_tried or self.calibrates or not self.federated:
             return False
+        if self.brings_totals:
+            return False
         return self.method is None or not self.method.personal
 
     @property

@@ -498,8 +498,9 @@ class Round0:
         The bytes of totals of rows, and of the space made from them, summed over
         clients.
     offsets_bytes_down : int
-        The bytes of what clients work the offsets of their rows out from, summed over
-        clients.
+        The bytes of what clients make the one-shot head's scores of their rows from,
+        summed over clients. They are the offsets in training, and choose the shares of
+        two heads.
     space : dict or None
         The space of training (``ggeur.space``), with its ``kind``. The standard space
         adds the root mean square ``distance`` of rows from its centre, and ``scales``:
@@ -660,8 +661,8 @@ class Final:
         The scores of that head's probabilities.
     calibrated_by : CalibratedBy or None
         The source of its temperature. None means not calibrated. "totals" are those of
-        secure sums, "held_out" rows that training did not see. "start": training began
-        at a head that was divided by its temperature.
+        secure sums or a book, "held_out" rows that training did not see. "start":
+        training began at a head that was divided by its temperature.
     worst_client : WorstClient or None
         The worst client, as in the record of that head.
     client_accuracy : dict of str to float, or None

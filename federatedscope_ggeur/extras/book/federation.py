@@ -216,6 +216,8 @@ class Federation:
             "encoder": encoder,
             "given": replace(given, dim=given.dim or dim).plain(),
             "config": dict(config),
+            # Books without this entry are older: their heads have no temperature.
+            "temperature": config["ggeur"].get("temperature", "leave_one_out"),
             "runs": [],
         }
         key = new_key()
@@ -341,7 +343,10 @@ class Federation:
         return {n: e for n, e in self._entries.items() if e.client in numbers}
 
     def head(self, clients: Iterable[int] | None = None) -> Solved:
-        """The head of all clients, or of `clients`.
+        """The head of all clients, or of `clients`, with a temperature by totals.
+
+        Heads of the kind ``ncm`` have none, nor have those of books that were begun
+        without temperatures.
 
         Raises
         ------
@@ -350,7 +355,16 @@ class Federation:
         """
         # The number of threads changes the rounding of decompositions.
         with torch_threads(self.num_threads):
-            return self.form.solve(self.total(clients).statistics())
+            form, statistics = self.form, self.total(clients).statistics()
+            solved = form.solve(statistics)
+            temperature = None
+            if self._about.get("temperature", "none") != "none":
+                temperature = form.temperature_of(solved, statistics)
+        if temperature is not None:
+            solved.model.cool(temperature)
+            told = {"temperature": temperature, "temperature_by": "totals"}
+            solved = replace(solved, report={**solved.report, **told})
+        return solved
 
     def rows(self, rows: Any, labels: Any = None, how: str = "") -> GridStatistics:
         """Grid statistics of rows, without classes of fewer rows than `min_samples`.
@@ -395,7 +409,8 @@ class Federation:
         if os.path.lexists(path):
             raise ConfigError(f"'{folder}' exists already; name a new folder")
         part = self._with_entries(self._part(clients))
-        files = part._run_files(self.links[-1], (NOT_CALIBRATED,))
+        solved = part.head()
+        files = part._run_files(solved, self.links[-1], _said_of(solved))
         try:
             write_folder(path, files)
         except OSError as error:
@@ -604,7 +619,7 @@ class Federation:
         known = {
             "kind": "certificate",
             "links": [asdict(link) for link in self.links],
-            "head_sha256": self._sha256(self._head_file()),
+            "head_sha256": self._sha256(self._head_file(self.head())),
             "versions": Results.begun(**self._results_known()).versions,
         }
         return signed(known, self._key)
@@ -624,7 +639,7 @@ class Federation:
             json.dumps(list(map(asdict, self.links)))
         ):
             raise DataError("the book has changed since the certificate was made")
-        if certificate["head_sha256"] != self._sha256(self._head_file()):
+        if certificate["head_sha256"] != self._sha256(self._head_file(self.head())):
             raise DataError(
                 "the certificate's head was not made from the entries in the book"
             )
@@ -786,11 +801,13 @@ class Federation:
         removed += [f"runs/{n:06d}_{self.links[n].kind}" for n in sorted(made)]
         about["doomed"] = [r for r in about["runs"] if r["link"] in made]
         about["runs"] = [r for r in about["runs"] if r["link"] not in made]
-        said = (NOT_CALIBRATED,) + ((NOT_RECALLED,) if erased else ())
+        said = (NOT_RECALLED,) if erased else ()
         after = self._with_entries(entries)
         after._about = about
         if entries:
-            own = after._run_files(link, said)
+            solved = after.head()
+            said = _said_of(solved) + said
+            own = after._run_files(solved, link, said)
             files.update({f"{folder}/{name}": data for name, data in own.items()})
         left: list[str] = []
 
@@ -825,9 +842,8 @@ class Federation:
             _CHAIN: json.dumps(chain).encode(),
         }
 
-    def _head_file(self) -> bytes:
-        names, encoder = self.class_names, self._about["encoder"]
-        return head_bytes(self.head().model, names, encoder)
+    def _head_file(self, solved: Solved) -> bytes:
+        return head_bytes(solved.model, self.class_names, self._about["encoder"])
 
     @staticmethod
     def _sha256(data: bytes) -> str:
@@ -846,12 +862,17 @@ class Federation:
             "clients": [],
         }
 
-    def _run_files(self, link: ChainLink, said: Sequence[str]) -> dict[str, bytes]:
-        """The files of the run folder that a change writes, by name."""
-        head = self._head_file()
+    def _run_files(
+        self, solved: Solved, link: ChainLink, said: Sequence[str]
+    ) -> dict[str, bytes]:
+        """The files of the run folder of a head, by name."""
+        head = self._head_file(solved)
         results = Results.begun(notes=list(said), **self._results_known())
         final = replace(
-            results.final, head="closed_form", head_sha256=self._sha256(head)
+            results.final,
+            head="closed_form",
+            head_sha256=self._sha256(head),
+            calibrated_by=solved.report.get("temperature_by"),
         )
         results = replace(results, status="finished", final=final)
         change = {"change": asdict(link), "clients": self.clients, "said": list(said)}
@@ -860,6 +881,11 @@ class Federation:
             RESULTS_FILE: results.to_json().encode(),
             "change.json": json.dumps(change, indent=1).encode(),
         }
+
+
+def _said_of(solved: Solved) -> tuple[str, ...]:
+    """What a change says of its head."""
+    return () if "temperature" in solved.report else (NOT_CALIBRATED,)
 
 
 def _check_form(name: str) -> None:
@@ -917,9 +943,9 @@ def check_possible(statistics: GridStatistics) -> None:
 def _check_about(about: Mapping[str, Any]) -> None:
     """Raise `TypeError`, `ValueError` or `KeyError` for values of other types."""
     Grid(tuple(about["exponents"]))
-    texts = [*about["class_names"], about["encoder"]]
+    texts = [*about["class_names"], about["encoder"], about.get("temperature", "")]
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a class or the encoder is no text")
+        raise TypeError("a class, the encoder or the temperature is no text")
     Given.of_plain(about.get("given", {}))
     if type(about["min_samples"]) is not int:
         raise TypeError("min_samples is no whole number")

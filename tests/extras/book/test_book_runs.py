@@ -74,7 +74,9 @@ def test_whom_the_merge_leaves_out_is_in_neither_head_nor_book(config, monkeypat
     add = Merge.add
     monkeypatch.setattr(Merge, "add", lambda m, up: up.client == 2 or add(m, up))
     found = head_of(Run(config(*FOUR, *BOOK)))
-    assert Federation.load("book").clients == [1, 3, 4]
+    book = Federation.load("book")
+    assert book.clients == [1, 3, 4]
+    assert_equal(found, dict(book.head().model.named_parameters()))
     data = load_federated_data(config(*FOUR))
     others = [client for client in data.clients if client.number != 2]
     cfg = config(*FOUR, *BOOK[:-1], "without")

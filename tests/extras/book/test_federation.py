@@ -1,5 +1,6 @@
 """Clients join, leave, withdraw and are forgotten: the head is that of those there."""
 
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from federatedscope_ggeur.extras.book.federation import Federation
 from federatedscope_ggeur.extras.book.folder import RunPlaces
 from federatedscope_ggeur.extras.book.grid import Grid, GridStatistics
 from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.reporting import read_results
 
 
 def test_the_threshold_is_what_the_config_says(tmp_path):
@@ -33,8 +35,61 @@ def test_the_head_is_the_closed_form_of_the_rounded_rows(tmp_path):
     parts = [rows_of(1), rows_of(2)]
     rows = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
     held = GridStatistics.of_rows(*rows, len(NAMES), Grid.of_steps([], DIM))
-    wanted = CLOSED_FORMS["lda"](shrinkage=0.01).solve(held.statistics()).model
-    assert torch.equal(wanted(rows[0]), book.head().model(rows[0]))
+    form, total = CLOSED_FORMS["lda"](shrinkage=0.01), held.statistics()
+    wanted, made = form.solve(total), book.head()
+    temperature = form.temperature_of(wanted, total)
+    wanted.model.cool(temperature)
+    assert torch.equal(wanted.model(rows[0]), made.model(rows[0]))
+    assert made.report["temperature"] == temperature != 1
+
+
+def with_form(name, **settings):
+    return {"ggeur": {"closed_form": name, **settings}, "seed": 3}
+
+
+@pytest.mark.parametrize(
+    ("config", "by"),
+    [
+        (with_form("lda"), "totals"),
+        (with_form("ridge"), "totals"),
+        (with_form("ncm"), None),
+        (with_form("lda", temperature="none"), None),
+    ],
+)
+def test_a_change_says_whether_its_head_has_a_temperature(tmp_path, config, by):
+    book = new_book(tmp_path / "a", (1,), config)
+    change = book.join(2, *rows_of(2), "here")
+    assert read_results(change.folder).final.calibrated_by == by
+    assert ("not calibrated" in "".join(change.said)) == (by is None)
+    book.write_head(tmp_path / "part", [2])
+    part = read_results(tmp_path / "part")
+    assert part.final.calibrated_by == by
+    assert ("not calibrated" in "".join(part.notes)) == (by is None)
+
+
+def test_the_temperature_makes_new_rows_likelier(tmp_path):
+    book = new_book(tmp_path / "a", (1, 2))
+    rows, labels = rows_of(9, each=500)
+    scores = book.head().model(rows)
+    by = book.head().report["temperature"]
+    losses = [
+        torch.nn.functional.cross_entropy(s, labels) for s in (scores, scores * by)
+    ]
+    assert losses[0] < losses[1]
+
+
+def test_books_from_before_temperatures_keep_their_heads(tmp_path):
+    book = new_book(tmp_path / "a", (1,))
+    about = {k: v for k, v in book._about.items() if k != "temperature"}
+    with book._folder.opened():
+        book._folder.change(book._state(book.links, about))
+    book = Federation.load(book.path)
+    book.join(2, *rows_of(2), "here")
+    older = Federation.load(book.path)
+    wanted = CLOSED_FORMS["lda"](shrinkage=0.01).solve(older.total().statistics())
+    wanted = [p.detach().numpy().tobytes() for p in wanted.model.parameters()]
+    assert head_bits(older) == wanted
+    older.check_certificate(json.loads(json.dumps(older.certificate())))
 
 
 def test_random_changes_leave_the_bits_of_those_who_stay(tmp_path):
@@ -191,7 +246,7 @@ def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_firs
         assert secrets[-1] in content(book.path)
     said = "\n".join(book.forget(2).said)
     assert "cannot be recalled" in said
-    assert "not calibrated" in said
+    assert "not calibrated" not in said
     assert book.domains == {1: "here", 3: "here"}
     after = content(book.path) + repr(receipts).encode()
     assert not any(secret in after for secret in secrets)

@@ -810,7 +810,8 @@ class ClosedFormExchange(Exchange):
         if self.server.task.scored is not None and choice.start is not None:
             start = best_finalist(candidates, choice, lambda one: one.can_start)
             choice = choice._replace(start=(start or self._form.untuned()).as_start())
-        if self.server.merged.release.hidden_by and self._demands.is_cooled:
+        hidden = self.server.merged.release.hidden_by or self._demands.brings_totals
+        if hidden and self._demands.is_cooled:
             value = choice.form.temperature_of(head, held)
             if value is not None:
                 told = {"temperature": value, "temperature_by": "totals"}
@@ -849,10 +850,10 @@ class ClosedFormExchange(Exchange):
         """The reason why the head gets no temperature; "" if it can get one."""
         if choice.details.get("confounded_share", 0.0) > LARGER_PART:
             return "labels and domains are confounded"
-        if self._demands.brings_totals:
-            return "the head of this run is made only from totals"
         if not self._demands.is_cooled:
             return f"{setting('temperature')} is none"
+        if self._demands.brings_totals:
+            return "the head of this run is made only from totals"
         if hidden := self.server.merged.release.hidden_by:
             return f"under {hidden} no client reports scores of its own rows"
         if not self._demands.seeks_temperature or not model.can_cool:

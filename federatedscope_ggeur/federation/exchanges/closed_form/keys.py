@@ -29,8 +29,8 @@ class ClosedFormKeys(Section):
         "leave_one_out",
         "How the head's probabilities are calibrated. leave_one_out: a temperature "
         "from the log-loss of the clients' rows, each left out of the head; under "
-        "secure sums from the totals; a trained head takes 150 or more validation rows "
-        "instead. none: not at all.",
+        "secure sums and in a book from the totals; a trained head takes 150 or more "
+        "validation rows instead. none: not at all.",
         one_of("leave_one_out", "none"),
         shared=True,
     )
