@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 class Automatic(ClosedForm):
     """Chooses between LDA and the mixture discriminant, and their strengths.
 
-    If the settings ask for a scatter for each class, RDA is a candidate, too. It has
-    the components of LDA or of the mixture, and takes rows as they are.
+    If the settings ask for a scatter for each class, RDA is a candidate, too, alone and
+    with the mixture. It takes rows as they are.
 
-    Both kinds are tried with all their strengths, unless one is set, and on rows as
+    The kinds are tried with all their strengths, unless one is set, and on rows as
     they are and on standardized rows. Dimensions in different units need standardized
     rows. A row is scored by the head of all other rows.
 
-    Hits choose the strength of a kind: the share of rows that a candidate classifies
-    rightly. Log-losses choose the kind: of the best candidates of all kinds, the one
-    with the smallest log-loss at its own best temperature is taken. If leave-one-out
-    cannot choose, LDA is taken.
+    Hits choose the strength of a kind, and the components of RDA: the share of rows
+    that a candidate classifies rightly. Log-losses choose the kind: of the best
+    candidates of all kinds, the one with the smallest log-loss at its own best
+    temperature is taken. If leave-one-out cannot choose, LDA is taken.
 
     The components of the mixture are domains. If all rows have one domain, they are
     clients. Clients that differ only in their shares of classes make such a mixture
@@ -162,7 +162,11 @@ class Automatic(ClosedForm):
         def is_good(kind: ClosedForm, place: int) -> bool:
             return not self._doubted(kind) or (takes_clients and hits[place] > enough)
 
-        return [place for kind, place in picks if is_good(kind, place)]
+        good = [(kind, place) for kind, place in picks if is_good(kind, place)]
+        # RDA is one kind: hits choose its components as they choose its strength.
+        by_class = [place for kind, place in good if kind.name == self.rda.name]
+        kept = max(by_class, key=lambda place: (hits[place], place), default=None)
+        return [p for _, p in good if p == kept or p not in by_class]
 
     def _doubted(self, kind: ClosedForm) -> bool:
         """Whether a kind is a mixture of clients, and the settings ask for domains."""

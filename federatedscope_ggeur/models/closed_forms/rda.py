@@ -21,7 +21,7 @@ from .base import (
 from .components import Components, ScoredRows
 from .left_out import LEAST, DiscriminantLeftOut, Left, LeftOut
 from .mixture import MixtureDiscriminant, log_shares, mixture_head
-from .shrinkage import stable_cholesky
+from .shrinkage import common_covariance, stable_cholesky
 
 #: How often the common scatter counts, see `RegularizedDiscriminant`. The larger value
 #: comes first: it wins a tie.
@@ -32,19 +32,23 @@ COMMON = (27.0, 9.0)
 class RegularizedDiscriminant(MixtureDiscriminant):
     """Regularized discriminant analysis (RDA): classes have covariances of their own.
 
-    The score of class c is ``log sum_{j of c} pi_j exp(-(x - mu_j)^T S_c^-1 (x - mu_j)
-    / 2) - log det(S_c) / 2``.
+    The score of class c is ``log pi_c - (x - mu_c)^T S_c^-1 (x - mu_c) / 2 - log
+    det(S_c) / 2``.
 
-    Components j are as in the mixture discriminant, or one for each class. S_c is
-    ``(W_c + k W) / (n_c + k N)``, shrunk towards a multiple of the identity as in LDA.
-    W_c and W are the scatters of class c and of all rows about the components' means,
-    n_c and N their numbers of rows. k is `common` / C. So in a class of average size
-    the common scatter counts like `common` times the class's own rows, and a smaller
-    class leans more on it. The model has C x D x D numbers.
+    S_c is ``(W_c + k W) / (n_c + k N)``, shrunk towards a multiple of the identity as
+    in LDA. W_c and W are the scatters of class c and of all classes, n_c and N their
+    numbers of rows. k is `common` / C. So in a class of average size the common scatter
+    counts like `common` times the class's own rows, and a smaller class leans more on
+    it. The model has C x D x D numbers.
+
+    With components of domains or clients, the score of the mixture discriminant with
+    these components, and the same shrinkage, is added: the logarithmic opinion pool of
+    both. Its probabilities are too sure without a temperature.
 
     Parameters
     ----------
     components : {"class", "domain", "client"}
+        "class": RDA alone.
     common : float, optional
         If None, leave-one-out chooses 27 or 9; if that is impossible, it is 27.
     shrinkage : float, optional
@@ -55,7 +59,8 @@ class RegularizedDiscriminant(MixtureDiscriminant):
 
     References
     ----------
-    Friedman, "Regularized discriminant analysis", 1989.
+    Friedman, "Regularized discriminant analysis", 1989. Genest, Zidek, "Combining
+    probability distributions", 1986.
     """
 
     meaning = "regularized discriminant: a covariance for each class, near the common"
@@ -64,8 +69,8 @@ class RegularizedDiscriminant(MixtureDiscriminant):
         Key(
             "components",
             "class",
-            "Regularized discriminant: a mean for each class, or for each class and "
-            "domain, or for each class and client.",
+            "Regularized discriminant: a mean for each class. domain, client: the "
+            "scores of the mixture discriminant of these components are added.",
             one_of("class", "domain", "client"),
         ),
         Key(
@@ -91,7 +96,7 @@ class RegularizedDiscriminant(MixtureDiscriminant):
 
     def candidates(self) -> tuple[ClosedForm, ...]:
         commons, grid = self._strengths()
-        return tuple(self._with(common, g) for common in commons for g in grid)
+        return tuple(self._with(common, g) for g in grid for common in commons)
 
     def _strengths(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The values of `common` and of `shrinkage` to try."""
@@ -113,22 +118,64 @@ class RegularizedDiscriminant(MixtureDiscriminant):
         return {**said, "components": self.components, "common": common}
 
     def left_out(self, components: Components) -> LeftOut:
-        parts, (commons, grid) = components.merged(self.grain), self._strengths()
+        parts, (commons, grid) = components.merged("class"), self._strengths()
         scores = [
             ClassLeftOut(parts, common / parts.num_classes, grid, self.priors)
             for common in commons
         ]
-        return lambda rows: [one for each in scores for one in each(rows)]
+        mixture = None
+        if self.grain != "class":
+            grouped = components.merged(self.grain)
+            mixture = DiscriminantLeftOut(grouped, grid, self.priors)
+
+        def score(rows: ScoredRows) -> list[Tensor]:
+            by_shrinkage = list(zip(*[each(rows) for each in scores]))
+            if mixture is None:
+                return [one for some in by_shrinkage for one in some]
+            added = mixture(rows)
+            return [
+                one + more for some, more in zip(by_shrinkage, added) for one in some
+            ]
+
+        return score
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
-        parts = seen.components.merged(self.grain).with_scatters_of(seen.statistics)
-        common = self.common or COMMON[0]
-        logs = log_shares(parts.weights, parts.labels, parts.num_classes, self.priors)
-        weight, bias = torch.zeros_like(parts.means), torch.zeros_like(logs)
-        precisions = weight.new_zeros(parts.num_classes, parts.dim, parts.dim)
+        parts = seen.components.merged(self.grain)
         # The head holds its centre in float32, so all is relative to that.
         origin = parts.origin.float().double()
+        common = self.common or COMMON[0]
+        of_class = parts.merged("class").with_scatters_of(seen.statistics)
+        weight, bias, precisions = self._of_classes(of_class, origin, common)
+        weight, bias = weight[parts.labels], bias[parts.labels]
+        if self.grain != "class":
+            added, at_origin = self._of_mixture(parts, origin)
+            weight, bias = weight + added, bias + at_origin
+        weight, bias, precisions = _centred(parts, weight, bias, precisions)
+        model = mixture_head(
+            weight, bias, parts.labels, parts.num_classes, origin, precisions
+        )
+        return model, {
+            "shrinkage": self.chosen,
+            "shrinkage_rule": "set",
+            "common": common,
+            "components": self.components,
+            "component_count": len(parts.counts),
+            "priors": self.priors,
+        }
+
+    def _of_classes(
+        self, parts: Components, origin: Tensor, common: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights [C, D], biases [C] and precisions [C, D, D] of RDA's scores.
+
+        The scores are of rows less `origin` [D]. `parts` has a component for each
+        class.
+        """
+        logs = log_shares(parts.weights, parts.labels, parts.num_classes, self.priors)
         offsets, g = parts.means - origin, self.chosen
+        weight = offsets.new_zeros(parts.num_classes, parts.dim)
+        bias = offsets.new_zeros(parts.num_classes)
+        precisions = offsets.new_zeros(parts.num_classes, parts.dim, parts.dim)
         for c, scatter, rows, here in parts.mixed_scatters(common / parts.num_classes):
             spherical = float(scatter.trace()) / parts.dim
             covariance = (1 - g) * scatter / rows
@@ -140,21 +187,20 @@ class RegularizedDiscriminant(MixtureDiscriminant):
                     "raise ggeur.rda.shrinkage, or set it to -1 to have it chosen"
                 )
             precisions[c] = torch.cholesky_inverse(root)
-            weight[here] = offsets[here] @ precisions[c]
-            bias[here] = logs[here] - (weight[here] * offsets[here]).sum(dim=1) / 2
-            bias[here] -= root.diagonal().log().sum()
-        weight, bias, precisions = _centred(parts, weight, bias, precisions)
-        model = mixture_head(
-            weight, bias, parts.labels, parts.num_classes, origin, precisions
+            (offset,) = offsets[here]
+            weight[c] = precisions[c] @ offset
+            bias[c] = logs[here] - weight[c] @ offset / 2 - root.diagonal().log().sum()
+        return weight, bias, precisions
+
+    def _of_mixture(self, parts: Components, origin: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights [J, D] and biases [J] of the mixture's scores, less `origin`."""
+        logs = log_shares(parts.weights, parts.labels, parts.num_classes, self.priors)
+        _, root, _ = common_covariance(
+            parts.within(), parts.total, len(parts.counts), self.chosen
         )
-        return model, {
-            "shrinkage": g,
-            "shrinkage_rule": "set",
-            "common": common,
-            "components": self.components,
-            "component_count": len(parts.counts),
-            "priors": self.priors,
-        }
+        offsets = parts.means - origin
+        weight = torch.cholesky_solve(offsets.T, root).T
+        return weight, logs - (offsets * weight).sum(dim=1) / 2
 
 
 def _centred(

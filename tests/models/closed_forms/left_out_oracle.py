@@ -44,8 +44,9 @@ def mixture(rows, labels, where, x, num_classes, g, priors=True):
 
 
 def rda(rows, labels, where, x, num_classes, g, priors=True, common=9):
-    """As `mixture`, with a covariance for each class, drawn to the common one."""
-    parts, part_of = components(labels, where)
+    """Each class has a covariance of its own, drawn to the common one. Where `where`
+    differs, the scores of the mixture are added."""
+    _, part_of = components(labels, 0 * where)
     apart = rows - np.array([rows[part_of == part].mean(axis=0) for part in part_of])
     share, scores = common / num_classes, np.full(num_classes, -np.inf)
     for c in plain.seen(labels):
@@ -55,13 +56,12 @@ def rda(rows, labels, where, x, num_classes, g, priors=True, common=9):
         covariance = (1 - g) * covariance + g * size * np.eye(len(x))
         if size <= 1e-24:
             covariance = np.eye(len(x))
-        for number in (n for n, part in enumerate(parts) if part[0] == c):
-            mine = rows[part_of == number]
-            away = x - mine.mean(axis=0)
-            held = len(mine) / (len(rows) if priors else (labels == c).sum())
-            square = away @ np.linalg.solve(covariance, away)
-            score = np.log(held) - (square + np.linalg.slogdet(covariance)[1]) / 2
-            scores[c] = np.logaddexp(scores[c], score)
+        away = x - rows[labels == c].mean(axis=0)
+        held = (labels == c).mean() if priors else 1
+        square = away @ np.linalg.solve(covariance, away)
+        scores[c] = np.log(held) - (square + np.linalg.slogdet(covariance)[1]) / 2
+    if where.any():
+        scores = scores + mixture(rows, labels, where, x, num_classes, g, priors)
     return scores
 
 

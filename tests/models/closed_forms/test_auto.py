@@ -55,6 +55,27 @@ def test_the_best_strength_of_each_kind_is_a_finalist():
     assert Automatic().finalists(hits, 10, takes_clients=True) == best
 
 
+@pytest.mark.parametrize(("ahead", "components"), [(1, "class"), (0, "domain")])
+def test_hits_choose_the_components_of_rda(ahead, components):
+    """The mixture is in it if it costs no hits."""
+    form = Automatic().for_components(components_of(*DATA, CLASSES))
+    candidates = [one.choice for one in form.candidates()]
+    hits = torch.full((len(candidates),), 5.0)
+    for place, one in enumerate(candidates):
+        if one.name == "rda" and one.grain == "class":
+            hits[place] += ahead
+    places = form.finalists(hits, 10, takes_clients=True)
+    found = [candidates[place] for place in places]
+    assert [one.components for one in found if one.name == "rda"] == [components]
+    assert [one.name for one in found] == ["lda"] * 2 + ["mixture"] * 2 + ["rda"]
+
+
+def test_the_strongest_shrinkage_of_rda_wins_a_tie():
+    form = models.CLOSED_FORMS["rda"]()
+    best = form.candidates()[form.pick(torch.tensor([0.0, 0, 0, 7, 7] + [0] * 7), 9)]
+    assert (best.shrinkage, best.common) == (0.3, 9)
+
+
 @pytest.mark.parametrize(
     ("domains", "clients", "groups"),
     [
