@@ -41,7 +41,8 @@ class Automatic(ClosedForm):
     Hits choose the strength of a kind, and the components of RDA: the share of rows
     that a candidate classifies rightly. Log-losses choose the kind: of the best
     candidates of all kinds, the one with the smallest log-loss at its own best
-    temperature is taken. If leave-one-out cannot choose, LDA is taken.
+    temperature is taken. It must not have fewer hits than another by more than one
+    standard error. If leave-one-out cannot choose, LDA is taken.
 
     The components of the mixture are domains. If all rows have one domain, they are
     clients. Clients that differ only in their shares of classes make such a mixture

@@ -514,7 +514,8 @@ def choose_by_losses(
         loss + withheld.get(candidates[place].lacks_withheld, 0.0)
         for place, (_, loss) in zip(choice.finalists, fitted)
     ]
-    best = costs.index(min(costs))
+    behind = _far_behind(candidates, choice, withheld)
+    best = min(set(range(len(costs))) - behind, key=lambda k: (costs[k], k))
     value, least = fitted[best]
     told = {"temperature": value, "temperature_rows": rows, "left_out_loss": least}
     if 1.0 in by[best]:
@@ -525,6 +526,29 @@ def choose_by_losses(
         start = None if choice.start is None else taken
         choice = choice._replace(form=taken, start=start, candidate=place)
     return choice._replace(details=details), Temperature(value, told)
+
+
+def _far_behind(
+    candidates: Sequence[ClosedForm], choice: Choice, withheld: Mapping[str, float]
+) -> set[int]:
+    """Which finalists are behind another by more than one standard error of hits.
+
+    They are given by their places in `choice.finalists`. Hits of a mixture of clients
+    put no other behind, nor do those of one that lacks withheld rows: they promise too
+    much.
+    """
+    if "candidates" not in choice.details:
+        return set()
+    scored = [choice.details["candidates"][place] for place in choice.finalists]
+    lacking = [candidates[place].lacks_withheld for place in choice.finalists]
+    sure = [
+        one["accuracy"]
+        for one, by in zip(scored, lacking)
+        if by != "client" and not withheld.get(by)
+    ]
+    best = max(sure, default=0.0)
+    error = (best * (1 - best) / choice.details["scored_rows"]) ** 0.5
+    return {k for k, one in enumerate(scored) if one["accuracy"] < best - error}
 
 
 def units_note(

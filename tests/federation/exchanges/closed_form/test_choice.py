@@ -246,6 +246,16 @@ class TestLosses:
         equal = self.by_losses(choice, 0.4, 0.4, 0.4, 0.4)
         assert equal.candidate == choice.finalists[0]
 
+    def test_a_kind_that_is_a_standard_error_of_hits_behind_is_not_taken(self):
+        """Of 100 rows it is three rows at 90%."""
+        for behind, kind in ((87, False), (86, True)):
+            taken = self.by_losses(self.choice(behind, 90, 0, 0), 0.3, 0.5)
+            assert taken.form.choice.standardize == kind
+
+    def test_a_mixture_that_promises_too_much_puts_no_other_kind_behind(self):
+        choice = self.choice(80, 80, 99, 0)
+        assert self.by_losses(choice, 0.3, 0.4, 0.5).form.choice.name == "lda"
+
     def test_a_mixture_of_clients_needs_more_hits_by_a_standard_error(self):
         """Of 100 rows it is three rows at 90%."""
         assert len(self.choice(90, 80, 93, 94).finalists) == 3
