@@ -217,9 +217,9 @@ class Demands:
         At run time there may be too few such rows.
         """
         is_tried = self.is_cooled and self.trains and self.by_client
-        if not is_tried or self.calibrates or not self.federated:
+        if not is_tried or self.brings_totals or self.calibrates:
             return False
-        if self.brings_totals:
+        if not self.federated:
             return False
         return self.method is None or not self.method.personal
 

@@ -357,14 +357,14 @@ class Federation:
         with torch_threads(self.num_threads):
             form, statistics = self.form, self.total(clients).statistics()
             solved = form.solve(statistics)
-            temperature = None
-            if self._about.get("temperature", "none") != "none":
-                temperature = form.temperature_of(solved, statistics)
-        if temperature is not None:
-            solved.model.cool(temperature)
-            told = {"temperature": temperature, "temperature_by": "totals"}
-            solved = replace(solved, report={**solved.report, **told})
-        return solved
+            if self._about.get("temperature", "none") == "none":
+                return solved
+            temperature = form.temperature_of(solved, statistics)
+        if temperature is None:
+            return solved
+        solved.model.cool(temperature)
+        told = {"temperature": temperature, "temperature_by": "totals"}
+        return replace(solved, report={**solved.report, **told})
 
     def rows(self, rows: Any, labels: Any = None, how: str = "") -> GridStatistics:
         """Grid statistics of rows, without classes of fewer rows than `min_samples`.

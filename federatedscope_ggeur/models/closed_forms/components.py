@@ -29,7 +29,6 @@ class Mixed(NamedTuple):
     c: int
     scatter: Tensor  # [D, D]
     rows: float  # n_c + k N
-    here: Tensor  # [m] the class's components
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,8 +185,10 @@ class Components:
         scatters = [statistics.scatter(c) for c in self.classes]
         return replace(self, class_scatters=torch.stack(scatters))
 
-    def own_scatters(self) -> Tensor:
-        """The scatter of each class about the means of its components: (C', D, D).
+    def mixed_scatters(self, share: float) -> Iterator[Mixed]:
+        """Yield the scatter of each class, drawn to the common one by `share`.
+
+        Each class must have one component.
 
         Raises
         ------
@@ -196,23 +197,9 @@ class Components:
         """
         if self.class_scatters is None:
             raise StatisticsError("a scatter for each class is needed, but is unknown")
-        merged = self.merged("class")
-        if len(merged.counts) == len(self.counts):
-            return self.class_scatters
-        place = torch.zeros(self.num_classes, dtype=torch.int64)
-        place[merged.labels] = torch.arange(len(merged.labels))
-        apart = self.means - merged.means[place[self.labels]]
-        apart = self.weights.sqrt()[:, None] * apart
-        between = [apart[self.labels == c] for c in self.classes]
-        return self.class_scatters - torch.stack([one.T @ one for one in between])
-
-    def mixed_scatters(self, share: float) -> Iterator[Mixed]:
-        """Yield the scatter of each class, drawn to the common one by `share`."""
-        own = self.own_scatters()
         for place, c in enumerate(self.classes):
-            here = torch.nonzero(self.labels == c).flatten()
-            rows = float(self.weights[here].sum()) + share * self.total
-            yield Mixed(c, own[place] + share * self.within(), rows, here)
+            rows = float(self.weights[place]) + share * self.total
+            yield Mixed(c, self.class_scatters[place] + share * self.within(), rows)
 
     def mixed_axes(self, share: float) -> list[tuple[Mixed, Tensor, Tensor]]:
         """As `mixed_scatters`, each with its eigenvalues and eigenvectors."""

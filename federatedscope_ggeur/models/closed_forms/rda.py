@@ -176,7 +176,8 @@ class RegularizedDiscriminant(MixtureDiscriminant):
         weight = offsets.new_zeros(parts.num_classes, parts.dim)
         bias = offsets.new_zeros(parts.num_classes)
         precisions = offsets.new_zeros(parts.num_classes, parts.dim, parts.dim)
-        for c, scatter, rows, here in parts.mixed_scatters(common / parts.num_classes):
+        mixed = parts.mixed_scatters(common / parts.num_classes)
+        for offset, log_prior, (c, scatter, rows) in zip(offsets, logs, mixed):
             spherical = float(scatter.trace()) / parts.dim
             covariance = (1 - g) * scatter / rows
             covariance.diagonal().add_(g * spherical / rows if spherical else 1.0)
@@ -187,9 +188,8 @@ class RegularizedDiscriminant(MixtureDiscriminant):
                     "raise ggeur.rda.shrinkage, or set it to -1 to have it chosen"
                 )
             precisions[c] = torch.cholesky_inverse(root)
-            (offset,) = offsets[here]
             weight[c] = precisions[c] @ offset
-            bias[c] = logs[here] - weight[c] @ offset / 2 - root.diagonal().log().sum()
+            bias[c] = log_prior - weight[c] @ offset / 2 - root.diagonal().log().sum()
         return weight, bias, precisions
 
     def _of_mixture(self, parts: Components, origin: Tensor) -> tuple[Tensor, Tensor]:
@@ -224,7 +224,7 @@ class ClassLeftOut(DiscriminantLeftOut):
     Parameters
     ----------
     parts : Components
-        They must have `class_scatters`.
+        One component for each class. They must have `class_scatters`.
     share : float
         k.
     shrinkages : tuple of float
@@ -253,21 +253,21 @@ class ClassLeftOut(DiscriminantLeftOut):
     def __call__(self, rows: ScoredRows) -> list[Tensor]:
         left = self.left(rows)
         taken = rows.taken * (left.own >= 0)
-        # Rows of a client have few components: turning these means is cheaper than
+        # Rows of a client have few classes: turning these means is cheaper than
         # turning z.
         kept, place = left.own.clamp(min=0).unique(return_inverse=True)
         shares = (left.growth > 0)[:, None]
         scores = [torch.empty_like(left.log_priors) for _ in self._given]
-        for mixed, values, vectors in self.parts.mixed_axes(self._share):
-            own, here = (rows.labels == mixed.c) & (left.own >= 0), mixed.here
-            share = self._share + own.double()
+        axes = self.parts.mixed_axes(self._share)
+        for here, (mixed, values, vectors) in enumerate(axes):
+            share = self._share + (left.own == here).double()
             x = left.x @ vectors
             z = (x - (self.means[kept] @ vectors)[place]) * shares
-            means = self.means[here] @ vectors
+            mean = self.means[here : here + 1] @ vectors
             turned = left._replace(x=x, z=z, part=share * left.part)
             rest = mixed.rows - share * taken
             for g, into in zip(self._given, scores):
-                into[:, here] = self._scores(g, turned, values, rest, here, means)
+                into[:, here] = self._scores(g, turned, values, rest, here, mean)
         return [self.by_class(one) for one in scores]
 
     def _scores(
@@ -276,13 +276,13 @@ class ClassLeftOut(DiscriminantLeftOut):
         left: Left,
         values: Tensor,
         rows: Tensor,
-        here: Tensor,
-        means: Tensor,
+        here: int,
+        mean: Tensor,
     ) -> Tensor:
-        """The scores of the components `here` of one class.
+        """The scores [n] of one class, the component `here`, with its `mean` [1, D].
 
         `values` [D] are its eigenvalues, and `rows` [n] its ``n_c + k N`` without each
-        row. The result has the shape (n, len(here)).
+        row.
         """
         size = values.sum() - left.part * left.z.square().sum(dim=1)
         variances = (1 - g) * values + (g * size / self.parts.dim)[:, None]
@@ -292,9 +292,9 @@ class ClassLeftOut(DiscriminantLeftOut):
         inverse = 1 / variances
         q = (left.z.square() * inverse).sum(dim=1)
         kept = (1 - b * q).clamp(min=LEAST)
-        distances = self.distances(left, inverse, b, means)
+        distances = self.distances(left, inverse, b, mean)[:, 0]
         to_own = left.growth.square() * (q + b / kept * q.square())
-        is_own = (left.own[:, None] == here) & (left.growth > 0)[:, None]
-        distances = torch.where(is_own, to_own[:, None], distances)
+        is_own = (left.own == here) & (left.growth > 0)
+        distances = torch.where(is_own, to_own, distances)
         determinant = variances.log().sum(dim=1) + kept.log()
-        return left.log_priors[:, here] - (distances + determinant[:, None]) / 2
+        return left.log_priors[:, here] - (distances + determinant) / 2
