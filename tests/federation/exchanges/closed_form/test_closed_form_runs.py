@@ -368,6 +368,18 @@ def test_the_folder_has_a_head_for_each_client(config, tmp_path):
     assert left.numbers(None, 3).tolist() == [0, 0, 0]
 
 
+def test_own_heads_beside_a_mixture_start_from_lda_and_the_run_says_so(config):
+    by_domain = ["data.splitter", "domain", "data.splitter_args", []]
+    rows = [*DIGITS, "data.splits", [0.7, 0.0, 0.3], "federate.client_num", 4]
+    results = run(config(*OWN, "ggeur.closed_form", "auto", *rows, *by_domain))
+    details = results.closed_form.details
+    assert details["closed_form"] == "mixture"
+    assert details["note"].startswith("clients' own heads start from lda")
+    assert results.round0.personal is not None
+    lda = run(config(*OWN))
+    assert "note" not in lda.closed_form.details
+
+
 def test_nothing_is_made_beside_a_trained_head(config, caplog):
     trained = ["ggeur.init", "closed_form", "federate.total_round_num", 1]
     results = run(config(*OWN, *trained))
