@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from fs_runs import OURS, THEIRS, runner_of
 from measure import ratio, report
 from torch.utils.data import TensorDataset
 
@@ -27,40 +28,18 @@ from federatedscope_ggeur.engines.fs import register
 from federatedscope_ggeur.rng import torch_generator
 
 CLIENTS, DIM, CLASSES, ROWS = 2, 512, 10, 16
-SHARED = [
+OF_ALL = [
     "federate.mode", "distributed",
     "federate.client_num", CLIENTS,
-    "federate.make_global_eval", False,
     "distribute.use", True,
     "distribute.server_host", "127.0.0.1",
     "distribute.client_host", "127.0.0.1",
-    "early_stop.patience", 0,
     "dataloader.batch_size", ROWS,
-    "criterion.type", "CrossEntropyLoss",
-    "train.local_update_steps", 1,
-    "train.batch_or_epoch", "epoch",
-    "eval.split", ["test"],
-    "eval.metrics", ["acc", "correct"],
-    "eval.best_res_update_round_wise_key", "test_acc",
-    "eval.count_flops", False,
 ]  # fmt: skip
-OURS = [
-    "federate.method", "ggeur",
-    "data.type", "benchmark@ggeur",
-    "data.splitter", "iid",
-    "data.splits", [0.7, 0.0, 0.3],
-    "model.type", "ggeur_head",
-    "trainer.type", "ggeur_trainer",
-    "ggeur.use", True,
-    "ggeur.steps", [],
-]  # fmt: skip
-THEIRS = [
-    "federate.method", "FedAvg",
-    "data.type", "benchmark",
-    "model.type", "lr",
-    "model.out_channels", CLASSES,
-    "trainer.type", "general",
-]  # fmt: skip
+SIDES = {
+    "ours": [*OURS, "data.splitter", "iid"],
+    "FS": [*THEIRS, "model.out_channels", CLASSES],
+}
 
 
 def rows(number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -90,34 +69,16 @@ def register_data() -> None:
 
 def run_worker(settings: list, role: list, results) -> None:
     """One process of a run; the server says how many seconds it took."""
-    from federatedscope.core.auxiliaries.data_builder import get_data
-    from federatedscope.core.auxiliaries.runner_builder import get_runner
-    from federatedscope.core.auxiliaries.worker_builder import (
-        get_client_cls,
-        get_server_cls,
-    )
-    from federatedscope.core.configs.config import global_cfg
-
     logging.disable(logging.WARNING)
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    cfg = global_cfg.clone()
     with tempfile.TemporaryDirectory() as folder:
-        cfg.outdir = folder
-        cfg.merge_from_list([*SHARED, *settings, *role])
-        data, changed = get_data(cfg.clone())
-        cfg.merge_from_other_cfg(changed)
-        cfg.freeze(inform=False)
-        runner = get_runner(
-            data=data,
-            server_class=get_server_cls(cfg),
-            client_class=get_client_cls(cfg),
-            config=cfg.clone(),
-        )
-        if cfg.distribute.role == "server":
+        runner = runner_of([*OF_ALL, *settings, *role], folder)
+        leads = "server" in role
+        if leads:
             time.sleep(2)  # it listens already; the clients join meanwhile
         started = time.perf_counter()
         runner.run()
-        if cfg.distribute.role == "server":
+        if leads:
             results.put(time.perf_counter() - started)
 
 
@@ -167,9 +128,9 @@ def main() -> None:
     torch.set_num_threads(1)
     register()
     register_data()
-    taken: dict[str, list[float]] = {"ours": [], "FS": []}
+    taken: dict[str, list[float]] = {name: [] for name in SIDES}
     for _ in range(args.repeats):
-        for name, settings in (("ours", OURS), ("FS", THEIRS)):
+        for name, settings in SIDES.items():
             taken[name].append(seconds(settings, args.rounds))
     row = {
         "rounds": args.rounds,

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from fs_runs import OURS, THEIRS, runner_of
 from measure import ratio, report
 from torch.utils.data import TensorDataset
 from workloads import DIM, OFFICE_HOME, S1_CLASSES, embeddings
@@ -27,37 +28,15 @@ OPTIMIZERS = {
     "SGD": ["train.optimizer.lr", 0.01],
     "Adam": ["train.optimizer.lr", 0.001],
 }
-SHARED = [
+OF_ALL = [
     "seed", 0,
     "federate.client_num", len(OFFICE_HOME),
-    "federate.make_global_eval", False,
-    "early_stop.patience", 0,
     "dataloader.batch_size", 16,
-    "criterion.type", "CrossEntropyLoss",
-    "train.local_update_steps", 1,
-    "train.batch_or_epoch", "epoch",
-    "eval.split", ["test"],
-    "eval.metrics", ["acc", "correct"],
-    "eval.best_res_update_round_wise_key", "test_acc",
-    "eval.count_flops", False,
 ]  # fmt: skip
-OURS = [
-    "federate.method", "ggeur",
-    "data.type", "benchmark@ggeur",
-    "data.splitter", "domain",
-    "data.splits", [0.7, 0.0, 0.3],
-    "model.type", "ggeur_head",
-    "trainer.type", "ggeur_trainer",
-    "ggeur.use", True,
-    "ggeur.steps", [],
-]  # fmt: skip
-THEIRS = [
-    "federate.method", "FedAvg",
-    "data.type", "benchmark",
-    "model.type", "lr",
-    "model.out_channels", S1_CLASSES,
-    "trainer.type", "general",
-]  # fmt: skip
+SIDES = {
+    "ours": [*OURS, "data.splitter", "domain"],
+    "FS": [*THEIRS, "model.out_channels", S1_CLASSES],
+}
 
 
 def rows(per_class: int, seed: int):
@@ -96,28 +75,9 @@ def register_data() -> None:
 
 def seconds_a_round(settings: list, rounds: int) -> tuple[float, float]:
     """CPU seconds of a round in FS's standalone runner, and the final accuracy."""
-    from federatedscope.core.auxiliaries.data_builder import get_data
-    from federatedscope.core.auxiliaries.runner_builder import get_runner
-    from federatedscope.core.auxiliaries.worker_builder import (
-        get_client_cls,
-        get_server_cls,
-    )
-    from federatedscope.core.configs.config import global_cfg
-
-    cfg = global_cfg.clone()
+    every = ["federate.total_round_num", rounds, "eval.freq", rounds]
     with tempfile.TemporaryDirectory() as folder:
-        cfg.outdir = folder
-        every = ["federate.total_round_num", rounds, "eval.freq", rounds]
-        cfg.merge_from_list([*SHARED, *every, *settings])
-        data, changed = get_data(cfg.clone())
-        cfg.merge_from_other_cfg(changed)
-        cfg.freeze(inform=False)
-        runner = get_runner(
-            data=data,
-            server_class=get_server_cls(cfg),
-            client_class=get_client_cls(cfg),
-            config=cfg.clone(),
-        )
+        runner = runner_of([*OF_ALL, *every, *settings], folder)
         started = time.process_time()
         best = runner.run()
         spent = time.process_time() - started
@@ -127,12 +87,11 @@ def seconds_a_round(settings: list, rounds: int) -> tuple[float, float]:
 
 def compare(optimizer: str, rounds: int, repeats: int) -> dict:
     choice = ["train.optimizer.type", optimizer, *OPTIMIZERS[optimizer]]
-    sides = {"ours": [*OURS, *choice], "FS": [*THEIRS, *choice]}
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    seconds: dict[str, list[float]] = {name: [] for name in SIDES}
     accuracy = {}
     for repeat in range(repeats + 1):
-        for name, settings in sides.items():
-            spent, accuracy[name] = seconds_a_round(settings, rounds)
+        for name, settings in SIDES.items():
+            spent, accuracy[name] = seconds_a_round([*settings, *choice], rounds)
             if repeat:  # the first warms up
                 seconds[name].append(spent)
     return {

@@ -35,6 +35,11 @@ def example_configs() -> list[Path]:
     return sorted([*own, *of_extras], key=lambda path: path.name)
 
 
+def title_of(file: Path) -> str:
+    """The first line of an example, without the sign of a comment."""
+    return file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+
+
 def study_files() -> list[Path]:
     """The bundled study files, by name; raises `ConfigError` as `study_folder`."""
     return sorted(study_folder().glob("*.yaml"))

@@ -65,11 +65,11 @@ def make_client_data(sizes=(20, 30, 25)):
     }
 
 
-def few_of_a_class(data, few=3, label=2):
-    """The rows of a client, in place, of which only the first `few` are of a class."""
+def few_of_a_class(data, few=3):
+    """The rows of a client, in place, of which only the first `few` are of class 2."""
     domain, features, labels = data
-    labels[labels == label] = 1
-    labels[:few] = label
+    labels[labels == 2] = 1
+    labels[:few] = 2
     return domain, features, labels
 
 

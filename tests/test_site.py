@@ -70,11 +70,11 @@ def spelt(formula: str) -> str:
 
 
 class Text(HTMLParser):
-    """The words within an element, formulas spelt; without what the theme adds."""
+    """The words within articles, formulas spelt; without what the theme adds."""
 
-    def __init__(self, inside: str):
+    def __init__(self):
         super().__init__()
-        self.inside, self.depth, self.skipped, self.words = inside, 0, 0, ""
+        self.depth, self.skipped, self.words = 0, 0, ""
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
@@ -84,22 +84,22 @@ class Text(HTMLParser):
         is_added = tag in ("math", "script", "style") or "headerlink" in classes
         if self.skipped or is_added:
             self.skipped += tag not in ("br", "img", "source", "input", "hr")
-        self.depth += tag == self.inside
+        self.depth += tag == "article"
         if tag in ("p", "td", "th", "li", "pre", "br", "h1", "h2", "h3", "div"):
             self.words += " "
 
     def handle_endtag(self, tag):
         self.skipped -= self.skipped > 0
-        self.depth -= tag == self.inside
+        self.depth -= tag == "article"
 
     def handle_data(self, data):
         if self.depth and not self.skipped:
             self.words += data
 
 
-def text_of(page: str, inside: str) -> list[str]:
-    """The words that a page shows within its elements `inside`."""
-    parser = Text(inside)
+def text_of(page: str) -> list[str]:
+    """The words that a page shows within its articles."""
+    parser = Text()
     parser.feed(page)
     return parser.words.split()
 
@@ -115,7 +115,7 @@ def words_of(source: str) -> list[str]:
 
     source = ELEMENT.sub("", APART.sub(kept, source))
     reader = markdown_it.MarkdownIt("commonmark", {"html": False}).enable("table")
-    return text_of(f"<article>{reader.render(source)}</article>", "article")
+    return text_of(f"<article>{reader.render(source)}</article>")
 
 
 def differing(said: list[str], shown: list[str]) -> str:
@@ -131,21 +131,21 @@ def differing(said: list[str], shown: list[str]) -> str:
 def test_a_page_says_what_its_source_says(source, site):
     page = site / f"{({**SOURCES, **ELSEWHERE})[source]}.html"
     said = words_of((ROOT / source).read_text(encoding="utf-8"))
-    shown = text_of(page.read_text(encoding="utf-8"), "article")
+    shown = text_of(page.read_text(encoding="utf-8"))
     assert not differing(said, shown)
     assert not [word for word in shown if "&lt;" in word], "escaped within code"
 
 
 def test_what_looks_like_an_element_comes_out_as_written(site):
     """In the page of settings, which has no source to compare it with."""
-    keys = " ".join(text_of((site / "keys.html").read_text(), "article"))
+    keys = " ".join(text_of((site / "keys.html").read_text()))
     assert "-<h_k, w> + alpha/2 |w - w_g|^2" in keys
     assert "one line <number> <64 hex digits> each" in keys
 
 
 @pytest.mark.parametrize("name", [*federatedscope_ggeur._HOMES, *all_of("public")])
 def test_a_public_name_is_documented(name, site):
-    page = " ".join(text_of((site / "api.html").read_text(), "article"))
+    page = " ".join(text_of((site / "api.html").read_text()))
     about = inspect.getdoc(getattr(federatedscope_ggeur, name))
     summary = " ".join(words_of(about.partition("\n\n")[0]))
     assert name in page
@@ -155,14 +155,14 @@ def test_a_public_name_is_documented(name, site):
 def test_every_key_is_in_the_table(site):
     from federatedscope_ggeur.cfg_ggeur import all_keys
 
-    shown = text_of((site / "keys.html").read_text(encoding="utf-8"), "article")
+    shown = text_of((site / "keys.html").read_text(encoding="utf-8"))
     assert {f"ggeur.{key.name}" for key in all_keys()} <= set(shown)
 
 
 def test_the_notebook_shows_what_its_cells_gave(site):
     notebook = json.loads((ROOT / "docs" / "tour.ipynb").read_text(encoding="utf-8"))
     page = (site / "tour.html").read_text(encoding="utf-8")
-    shown = " ".join(text_of(page, "article"))
+    shown = " ".join(text_of(page))
     cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]
     for output in outputs:

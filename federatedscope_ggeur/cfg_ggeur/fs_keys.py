@@ -46,6 +46,17 @@ def table(name: str) -> Iterator[tuple[str, object]]:
     return flatten(_TABLES[name])
 
 
+_INERT = dict(table("inert"))
+
+
+def distributed(cfg, name: str):
+    """The value of FS's key ``distribute.<name>``; its default if `cfg` lacks the key.
+
+    Outside FederatedScope the config has the key only if it is set.
+    """
+    return cfg.distribute.get(name, _INERT[f"distribute.{name}"])
+
+
 def anything(value) -> str:
     """The rule of a key that accepts any value."""
     return ""

@@ -26,10 +26,11 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import Rule, flatten, number_problem, rule_of
 
-from .check import contradictions
+from .check import contradictions, local_optimizer
 from .fs_keys import (
     HEAD,
     OPEN_SECTION,
@@ -38,7 +39,6 @@ from .fs_keys import (
     anything,
     fs_keys,
     open_sections,
-    settings_in,
     table,
 )
 from .keys import (
@@ -307,7 +307,7 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
         lambda: check_transform(cfg),
     )
     problems += filter(None, map(_refusal, checks))
-    problems += _optimizer_problems(cfg.train.optimizer)
+    problems += _optimizer_problems(local_optimizer(cfg))
     if cfg.federate.client_num == 0 and not divides_by_domain(cfg):
         problems.append(
             "federate.client_num: must be set with data.splitter or federate.mode: "
@@ -422,17 +422,16 @@ def _cast(value: object, default: object) -> object:
 _HARMLESS = {"momentum", "weight_decay", "dampening", "eps"}
 
 
-def _optimizer_problems(node: CfgNode) -> list[str]:
+def _optimizer_problems(own: OptimizerSettings) -> list[str]:
     """The problems of options that the torch optimiser does not have or refuses."""
-    make = getattr(torch.optim, node.type, None)
+    make, options = getattr(torch.optim, own.type, None), own.options
     if make is None:
         return []
     known = set(inspect.signature(make).parameters) - {"params", "lr"}
-    options = {k: v for k, v in settings_in(node).items() if k not in ("type", "lr")}
     unknown = sorted(options.keys() - known)
     if unknown:
         return [
-            f"{OPEN_SECTION}.{name}: torch.optim.{node.type} has no such argument; "
+            f"{OPEN_SECTION}.{name}: torch.optim.{own.type} has no such argument; "
             "remove it from the file"
             for name in unknown
         ]
@@ -446,7 +445,7 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     try:
-        make([parameter], lr=node.lr, **options).step()
+        make([parameter], lr=own.lr, **options).step()
     except Exception as error:  # torch raises anything for options it cannot use
         return [f"{OPEN_SECTION}: torch refuses {options}: {error}"]
     return []

@@ -42,7 +42,7 @@ from federatedscope_ggeur.settings import not_negative, positive_share, whole
 
 from .check import local_optimizer
 from .demands import closed_form_of, demands_of, other_model_of
-from .fs_keys import SCHEDULER_SECTION, settings_in
+from .fs_keys import SCHEDULER_SECTION, distributed, settings_in
 from .keys import DistributedKeys, RunKeys, read
 from .method_settings import agreed_settings, base_method, method_of, options_of
 from .transform import expected_rows
@@ -296,11 +296,10 @@ def divides_nothing(cfg) -> bool:
     """
     if cfg.federate.mode != "distributed":
         return False
-    distribute = cfg.distribute  # the embedded engine has only keys that are set
-    if distribute.get("role", "client") == "server":
+    if distributed(cfg, "role") == "server":
         unseen = read(cfg.ggeur, EvaluationKeys).unseen_domains
         return not (server_evaluates(cfg) or unseen)
-    return distribute.get("data_idx", -1) == -1
+    return distributed(cfg, "data_idx") == -1
 
 
 def server_evaluates(cfg) -> bool:

@@ -73,13 +73,12 @@ def start_notes(
 
 
 def client_notes(
-    cfg, settings: RunSettings, held: holdings.Holdings, rows: int, whole: int
+    settings: RunSettings, held: holdings.Holdings, rows: int, whole: int
 ) -> list[str]:
     """The notes of one client at the start of a run.
 
     Parameters
     ----------
-    cfg : config
     settings : RunSettings
     held : Holdings
         The numbers of the client's rows.

@@ -114,7 +114,7 @@ def expected_rows(
     return Expected(tuple(class_names), encoder, known)
 
 
-def row_preparation(cfg, encoder: str = "") -> Callable[[Tensor], Tensor] | None:
+def row_preparation(cfg, encoder: str) -> Callable[[Tensor], Tensor] | None:
     """The function that prepares rows of embeddings [n, D]; None if rows are not
     changed.
 

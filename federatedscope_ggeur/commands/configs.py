@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.examples import example_configs
+from federatedscope_ggeur.examples import example_configs, title_of
 
 from . import PROGRAM, command_parser
 
@@ -21,8 +21,7 @@ def configs(arguments: Sequence[str]) -> int:
     files = example_configs()
     if options.folder is None:
         for file in files:
-            title = file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-            print(f"{file.name}: {title}")
+            print(f"{file.name}: {title_of(file)}")
         print(f"\nrun one: {PROGRAM} --cfg ggeur_quickstart.yaml")
         return 0
     try:

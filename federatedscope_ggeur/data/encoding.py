@@ -340,9 +340,10 @@ class Encoding:
             if images is not None
         ]
         total = sum(len(images) for _, _, images in parts)
-        known = self._known is not None and self._is_known_encoder(self._known)
         here = self._stamp is None or self._stamp.get("weights", "") is not None
-        if not (known or here):  # building the encoder would fetch its weights
+        if not (
+            self._is_known_encoder or here
+        ):  # building the encoder would fetch its weights
             return Pending(total, total, here)
         missing = sum(self._entry(*part)[1].missing(part[2]) for part in parts)
         return Pending(missing, total, here) if missing else None
@@ -394,7 +395,7 @@ class Encoding:
         If nothing on which the identity depends has changed, the recorded identity is
         used. So a run with a full cache loads no model.
         """
-        if self._known is not None and self._is_known_encoder(self._known):
+        if self._is_known_encoder:
             return self._known.identity
         return self._encoder.identity
 
@@ -403,8 +404,12 @@ class Encoding:
         trusted = self._known is not None and self._identity is self._known.identity
         return self._known.encoder if trusted else self._encoder.name
 
-    def _is_known_encoder(self, known: cache.Record) -> bool:
-        now, then = self._stamp, known.stamp
+    @property
+    def _is_known_encoder(self) -> bool:
+        """Whether the encoder is the one whose identity is recorded."""
+        if self._known is None:
+            return False
+        now, then = self._stamp, self._known.stamp
         if now is None or then is None:
             return False
         return now == then or ("weights" in now and now["weights"] is None)

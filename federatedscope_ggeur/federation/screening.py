@@ -46,7 +46,7 @@ class Screen:
         The present round; 0 before training.
     """
 
-    def __init__(self, mode: str = "warn"):
+    def __init__(self, mode: str):
         self._mode, self.round = mode, 0
         self._known: dict[tuple[int, str], Finding] = {}
 

@@ -226,8 +226,6 @@ def kept_line(
             f"{percent(kept.closed_form)}% of the validation rows right in closed "
             f"form, {percent(kept.trained)}% {other}"
         )
-    elif kept.by == "default" and kept.head == "average":
-        why = _WHY_KEPT["withheld"]
     if share is not None and kept.head == "average":
         name += f", {share:.0%} of the head in closed form"
     return f"kept: {name} ({why})"

@@ -26,13 +26,13 @@ def numbered(n, domain, classes, start=0.0):
     return Embeddings(features, labels, domain)
 
 
-def make_dataset(train_sizes=(60, 90), test_sizes=(30, 45), classes=4):
+def make_dataset(train_sizes=(60, 90), test_sizes=(30, 45)):
     names = ["art", "photo", "sketch", "cartoon"]
     domains = tuple(
-        Domain(name, numbered(a, name, classes), numbered(b, name, classes, 1000.0))
+        Domain(name, numbered(a, name, 4), numbered(b, name, 4, 1000.0))
         for name, a, b in zip(names, train_sizes, test_sizes)
     )
-    return DataSet(domains, tuple(str(c) for c in range(classes)), "numbers")
+    return DataSet(domains, ("0", "1", "2", "3"), "numbers")
 
 
 def divide(dataset, splitter="iid", args=None, clients=2, seed=0, **more):

@@ -126,7 +126,7 @@ class RobustFedAvg(Method):
         The least number of updates that the aggregator needs.
     """
 
-    def __init__(self, aggregator, least: int = 1):
+    def __init__(self, aggregator, least: int):
         self._aggregator, self._least = aggregator, least
 
     def step(self, params: Tensor, updates: Sequence[Update], state, context):

@@ -87,7 +87,7 @@ class ServerSplits(Splits):
         self.known, self.rows = known, known.rows
 
 
-def load_fs_data(config, client_cfgs=None):
+def load_fs_data(config, client_cfgs):
     """Load the data for FS; returns the pair (data, config) that FS expects.
 
     Raises

@@ -94,7 +94,7 @@ class Driver:
         self,
         send: Callable[[Request], Mapping[int, Absence]],
         seconds: Mapping[RequestKind, float],
-        grace: float = 0.0,
+        grace: float,
         clock: Callable[[], float] = now,
     ):
         self._send, self._seconds, self._clock = send, seconds, clock

@@ -63,7 +63,7 @@ class Leading:
     deadlines : DeadlineKeys
     begin : callable ()
         Begins the course. It is called once, when all expected clients have joined.
-    hub : Connections, optional
+    hub : Connections or None
         None if all clients are in this process. Then a client that does not fit shows a
         wrong setting, and the run ends.
     clock : callable () -> float
@@ -81,7 +81,7 @@ class Leading:
         send: Callable[[str, Sequence[int], tuple[bytes, ...], int], None],
         deadlines: DeadlineKeys,
         begin: Callable[[], None],
-        hub: Connections | None = None,
+        hub: Connections | None,
         clock: Callable[[], float] = now,
     ):
         self.federation, self._members = federation, federation.membership

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import distributed
 from federatedscope_ggeur.cfg_ggeur.keys import (
     DeadlineKeys,
     DistributedKeys,
@@ -143,18 +144,10 @@ def check_role(cfg, role: str) -> None:
     lines = identity_problems(cfg)
     if cfg.federate.mode != "distributed":
         lines = ["  federate.mode: must be distributed"]
-    elif role_of(cfg) != role:
-        lines = [f"  distribute.role: must be {role}, got {shown(role_of(cfg))}"]
+    elif (own := distributed(cfg, "role")) != role:
+        lines = [f"  distribute.role: must be {role}, got {shown(own)}"]
     if lines:
         raise ConfigError(Lines(["wrong settings:", *lines]))
-
-
-def role_of(cfg) -> str:
-    """The value of ``distribute.role``; by default, "client".
-
-    Outside FederatedScope the config has the key only if it is set.
-    """
-    return cfg.distribute.get("role", "client")
 
 
 def identity_problems(cfg) -> list[str]:
@@ -163,12 +156,12 @@ def identity_problems(cfg) -> list[str]:
 
     A client must have one number, and only one setting may state it.
     """
-    role = role_of(cfg)
+    role = distributed(cfg, "role")
     if cfg.federate.mode != "distributed" or role == "server":
         return []
     if role != "client":
         return [f"  distribute.role: must be server or client, got {shown(role)}"]
-    index, own = cfg.distribute.get("data_idx", -1), read(cfg.ggeur, DistributedKeys)
+    index, own = distributed(cfg, "data_idx"), read(cfg.ggeur, DistributedKeys)
     number = own.client_number
     if index == -1:
         lines = []
@@ -201,7 +194,7 @@ def transport_settings(cfg) -> TransportSettings:
     """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`."""
     own, tls = read(cfg.ggeur, DistributedKeys), read(cfg.ggeur, TLSKeys)
     ways = "grpc_max_send_message_length", "grpc_max_receive_message_length"
-    longest = min(_of(cfg, way) for way in ways)
+    longest = min(distributed(cfg, way) for way in ways)
     return TransportSettings(
         max_message=longest,
         max_frame=min(TransportSettings.max_frame, longest),
@@ -214,13 +207,8 @@ def transport_settings(cfg) -> TransportSettings:
             join_secret=own.join_secret and os.path.abspath(own.join_secret),
             join_token=own.join_token,
         ),
-        http_proxy=_of(cfg, "grpc_enable_http_proxy"),
+        http_proxy=distributed(cfg, "grpc_enable_http_proxy"),
     )
-
-
-def _of(cfg, name: str):
-    """FS's key ``distribute.<name>``; its default if the config lacks the key."""
-    return cfg.distribute.get(name, OTHER_KEYS[f"distribute.{name}"].default)
 
 
 @dataclass(frozen=True)
@@ -304,7 +292,7 @@ def site_data(cfg) -> SiteData:
     ConfigError, DataError
         The data cannot be read or divided as the config says, or they have no rows.
     """
-    index = cfg.distribute.get("data_idx", -1)
+    index = distributed(cfg, "data_idx")
     if index == -1:
         return _own_data(cfg)
     data = load_federated_data(cfg)
@@ -313,7 +301,7 @@ def site_data(cfg) -> SiteData:
 
 def client_number(cfg) -> int:
     """The number of the client that this process runs, see `identity_problems`."""
-    index = cfg.distribute.get("data_idx", -1)
+    index = distributed(cfg, "data_idx")
     own = read(cfg.ggeur, DistributedKeys).client_number
     return own if index == -1 and own is not None else index
 

@@ -180,7 +180,7 @@ class FolderSite:
     """
 
     def __init__(self, cfg, met: Meeting):
-        self._cfg, self._met = cfg, met
+        self._met = met
         self.folder = Path(cfg.outdir, experiment_name(cfg))
         self._carried, self._store = transport_settings(cfg), met.own_store()
         by_server = met.greeting

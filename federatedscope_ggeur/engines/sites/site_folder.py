@@ -192,7 +192,7 @@ class SiteFolder:
         side: Side,
         settings: RunSettings,
     ):
-        self._folder, self._cfg, self._held = Path(folder), cfg, held
+        self._folder, self._held = Path(folder), held
         self._side, self._client, self._settings = side, side.client, settings
         self._begun = _begun(engine, cfg, held, data)
         self._evaluation = EvaluationClient(self._client, {})
@@ -226,11 +226,11 @@ class SiteFolder:
             self._trained = parts[0]
 
     def _log_notes(self) -> None:
-        cfg, held, recipe = self._cfg, self._held, self._client.recipe
+        held, recipe = self._held, self._client.recipe
         assert recipe is not None, "the augmented set is made"
         holdings = Holdings.of([held], len(self._begun.class_names))
         rows, whole = recipe.rows, recipe.whole
-        for note in client_notes(cfg, self._settings, holdings, rows, whole):
+        for note in client_notes(self._settings, holdings, rows, whole):
             logger.info("client %d: %s", held.number, note)
 
     def end(self, parts: Sequence[bytes]) -> reporting.Results:

@@ -373,11 +373,11 @@ def hit_rate(
     return hits / m, float(low)
 
 
-def more_than_chance(chances: Sequence[float], error: float = 0.05) -> int:
-    """The smallest h for which guesses hit h or more times with probability <= `error`.
+def more_than_chance(chances: Sequence[float]) -> int:
+    """The smallest h for which guesses hit h or more times with probability <= 5%.
 
     Guess i of n hits with the probability `chances[i]`. The result is n + 1 if even n
-    hits are likelier than `error`.
+    hits are likelier than that.
 
     Notes
     -----
@@ -387,7 +387,7 @@ def more_than_chance(chances: Sequence[float], error: float = 0.05) -> int:
     for p in chances:
         mass = np.convolve(mass, [1 - p, p])
     at_least = np.append(mass[::-1].cumsum()[::-1], 0.0)
-    return int(np.argmax(at_least <= error))
+    return int(np.argmax(at_least <= 0.05))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from federatedscope_ggeur.data import Expected, Given
 from federatedscope_ggeur.data.labels import checked_names
 from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError, listed
+from federatedscope_ggeur.federation.exchanges.closed_form.keys import ClosedFormKeys
+from federatedscope_ggeur.federation.exchanges.statistics.keys import StatisticsKeys
 from federatedscope_ggeur.files import write_folder
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import (
@@ -200,24 +202,25 @@ class Federation:
             The folder is not empty, or a book cannot make this kind of head. Or
             `min_samples` is not the threshold in `config`.
         """
-        held = Folder(folder)
-        _check_form(config["ggeur"]["closed_form"])
-        written = config["ggeur"].get("privacy", {}).get("min_samples", min_samples)
+        held, own = Folder(folder), config["ggeur"]
+        _check_form(own["closed_form"])
+        written = own.get("privacy", {}).get("min_samples", min_samples)
         if min_samples not in (None, written):
             raise ConfigError(
                 f"min_samples: is {min_samples}, but ggeur.privacy.min_samples in "
                 f"config is {written}; change one of the two"
             )
+        least = StatisticsKeys.min_samples if written is None else int(written)
         about = {
             "format": _FORMAT,
             "exponents": list(exponents) or [USUAL_EXPONENT] * dim,
             "class_names": list(checked_names(class_names, "class_names")),
-            "min_samples": 5 if written is None else int(written),
+            "min_samples": least,
             "encoder": encoder,
             "given": replace(given, dim=given.dim or dim).plain(),
             "config": dict(config),
             # Books without this entry are older: their heads have no temperature.
-            "temperature": config["ggeur"].get("temperature", "leave_one_out"),
+            "temperature": own.get("temperature", ClosedFormKeys.temperature),
             "runs": [],
         }
         key = new_key()

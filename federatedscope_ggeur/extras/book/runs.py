@@ -45,7 +45,7 @@ def statistics_of_client(book: Federation, number: int) -> tuple[GridStatistics,
 
 
 def new_run(
-    book: Federation, settings: Sequence | Mapping = ()
+    book: Federation, settings: Sequence | Mapping
 ) -> tuple[CfgNode, FederatedData]:
     """The config and data of a new run with the clients that are in the book now.
 

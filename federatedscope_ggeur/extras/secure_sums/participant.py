@@ -111,9 +111,7 @@ class Participant:
         """
         now = self._journal.current
         if now is not None and now.session == request.session:
-            if now.roster != request.roster:
-                raise _refusal("roster", "the roster has changed during this session")
-            self._check_begun(now)
+            self._check_begun(now, request.roster)
             return self._answer(now)
         if self._settings.confirm:
             require_terminal(self._number)
@@ -182,9 +180,7 @@ class Participant:
                 "this client has sent no key for this session; to continue after a "
                 f"restart, a client needs {setting('secure_sums_store')}",
             )
-        if request.roster != now.roster:
-            raise _refusal("roster", "the roster has changed during this session")
-        self._check_begun(now)
+        self._check_begun(now, request.roster)
         stage = request.stage
         bound = _bound(now.chain, request)
         if stage in now.vectors:
@@ -373,11 +369,13 @@ class Participant:
         if summand is not None and (problem := summand.problem_with(roster)):
             raise _refusal("roster", problem)
 
-    def _check_begun(self, now: Current) -> None:
-        """Refuse if rows or settings have changed since the session began.
+    def _check_begun(self, now: Current, roster: tuple[int, ...]) -> None:
+        """Refuse if roster, rows or settings have changed since the session began.
 
-        They may change when a client restarts.
+        Rows and settings may change when a client restarts.
         """
+        if roster != now.roster:
+            raise _refusal("roster", "the roster has changed during this session")
         if now.about != self._about:
             raise _refusal(
                 "session",

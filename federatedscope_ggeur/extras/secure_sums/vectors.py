@@ -90,7 +90,7 @@ def added(one: np.ndarray, other: np.ndarray, limbs: int = 1) -> np.ndarray:
     return total
 
 
-def negated(ring: np.ndarray, limbs: int = 1) -> np.ndarray:
+def negated(ring: np.ndarray, limbs: int) -> np.ndarray:
     """The negative of a vector in the ring."""
     one = np.zeros_like(ring)
     one[: len(ring) // limbs] = 1
@@ -362,11 +362,11 @@ class MeanTotals:
 
 
 def count_totals(
-    total: np.ndarray, settings: SumSettings, most: int | None = None
+    total: np.ndarray, settings: SumSettings, most: int | None
 ) -> np.ndarray:
     """Check the total of stage "counts" and return it as int64 [C].
 
-    `most` is the number of rows that clients declared together.
+    `most` is the number of rows that clients declared together, if it is known.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from federatedscope_ggeur.commands import (
     command_parser,
 )
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.examples import study_folder
+from federatedscope_ggeur.examples import study_files, title_of
 from federatedscope_ggeur.machine import usable_cores
 from federatedscope_ggeur.printable import get_logger, say
 from federatedscope_ggeur.progress import Progress
@@ -111,9 +111,8 @@ def study(arguments: Sequence[str]) -> int:
     add_study_options(parser)
     options = parser.parse_intermixed_args(arguments)
     if options.file is None:
-        for file in sorted(study_folder().glob("*.yaml")):
-            title = file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-            print(f"{file.stem}: {title}")
+        for file in study_files():
+            print(f"{file.stem}: {title_of(file)}")
         return 0
     return _list(options) if options.list else run_study(options.file, options, _tables)
 

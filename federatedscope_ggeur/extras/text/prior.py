@@ -23,6 +23,7 @@ from torch import Tensor
 from federatedscope_ggeur.models.closed_forms.base import Report, Seen
 from federatedscope_ggeur.models.closed_forms.components import Components, ScoredRows
 from federatedscope_ggeur.models.closed_forms.left_out import (
+    LEAST,
     DiscriminantLeftOut,
     LeftOut,
     sum_by_class,
@@ -30,8 +31,6 @@ from federatedscope_ggeur.models.closed_forms.left_out import (
 
 if TYPE_CHECKING:
     from .classes import ClassTexts
-
-_LEAST = 1e-12
 
 
 def bridge(parts: Components, offsets: Tensor) -> float:
@@ -178,7 +177,7 @@ class PriorLeftOut:
 
         def scores(g: float) -> Tensor:
             inverse, b = self._plain.covariance(g, left)
-            more = b / (1 - b * (z * inverse * z).sum(dim=1)).clamp(min=_LEAST)
+            more = b / (1 - b * (z * inverse * z).sum(dim=1)).clamp(min=LEAST)
             squares = torch.empty_like(counts)
             for j in range(len(self._labels)):
                 rest = x - self._moved(j, x, at, taken, counts, centre, a)
@@ -196,7 +195,7 @@ class PriorLeftOut:
         sums = self._counts @ self._offsets - taken[:, None] * own
         squares = counts @ self._lengths
         above = products - (centre * sums).sum(dim=1)
-        a = torch.where(squares > 0, above / squares.clamp(min=_LEAST), 0 * squares)
+        a = torch.where(squares > 0, above / squares.clamp(min=LEAST), 0 * squares)
         return a.clamp(min=0)
 
     def _moved(self, j, x, at, taken, counts, centre, a) -> Tensor:

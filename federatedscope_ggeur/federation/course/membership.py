@@ -618,7 +618,7 @@ class Membership:
         """How many clients the run has, those that will join later included."""
         return len(self._expected) or len(self.joined)
 
-    def check_quorum(self, when: str, refusal: MessageError | None = None) -> None:
+    def check_quorum(self, when: str, refusal: MessageError | None) -> None:
         """Raise `GGEURError`, which names the missing clients, if too few are present.
 
         At least one present client must train, since unseen clients alone cannot end a

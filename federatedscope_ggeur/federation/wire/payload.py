@@ -64,7 +64,7 @@ class Form:
         converts: tuple[Callable, Callable] | None = None,
     ):
         self.take, self.put, self.name = take, put, name
-        self.when, self.optional, self.problem = when, optional, problem
+        self.when, self.problem = when, problem
         self.may_lack = optional or when is not None
         self.to: Callable | None = None
         self.of: Callable | None = None

@@ -154,7 +154,7 @@ class Automatic(ClosedForm):
         picks, start = [], 0
         for kind in self.kinds():
             end = start + len(kind.candidates())
-            picks.append((kind, start + kind.pick(hits[start:end], rows)))
+            picks.append((kind, start + int(hits[start:end].argmax())))
             start = end
         most = max(int(hits[place]) for kind, place in picks if not self._doubted(kind))
         share = most / max(rows, 1)

@@ -528,14 +528,6 @@ class ClosedForm:
             return (self,)
         return tuple(self.tuned(value) for value in self.grid)
 
-    def pick(self, hits: Tensor, rows: int) -> int:
-        """The index of the candidate with the most `hits`; the first if several have
-        most.
-
-        `hits` says how many of the `rows` each candidate classifies rightly.
-        """
-        return int(hits.argmax())
-
     def for_components(self, components: Components) -> ClosedForm:
         """The form whose `candidates` suit these components, which have the form's
         `grain`."""
@@ -544,6 +536,8 @@ class ClosedForm:
     def finalists(self, hits: Tensor, rows: int, takes_clients: bool) -> list[int]:
         """The indices of the candidates among which log-losses choose, ascending.
 
+        By default it is the one with the most hits, the first if several have most.
+
         Parameters
         ----------
         hits : Tensor of shape (candidates,), int64
@@ -551,7 +545,7 @@ class ClosedForm:
         takes_clients : bool
             Whether a mixture of clients may be among them.
         """
-        return [self.pick(hits, rows)]
+        return [int(hits.argmax())]
 
     @property
     def grid(self) -> tuple[float, ...]:

@@ -117,7 +117,7 @@ class DiscriminantLeftOut:
         self,
         parts: Components,
         shrinkages: Sequence[float] | None,
-        priors: str = "counts",
+        priors: str,
     ):
         self.parts, self._shrinkages, self._priors = parts, shrinkages, priors
         if shrinkages is None:

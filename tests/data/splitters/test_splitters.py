@@ -118,8 +118,8 @@ def test_what_does_not_fit_is_refused(splitter, args, clients, message):
 # Splitter ``natural``: by who made the rows.
 
 
-def users_of(clients, split="train"):
-    return [sorted(set(getattr(c, split).users.tolist())) for c in clients]
+def users_of(clients):
+    return [sorted(set(c.train.users.tolist())) for c in clients]
 
 
 @given(

@@ -183,10 +183,10 @@ class World:
                     else:
                         shutil.copyfile(file, target)
 
-    def run_apart(self, seed: int, turns: int = 2000) -> None:
+    def run_apart(self, seed: int) -> None:
         """Let sides take turns in any order, with a poor carrier between them."""
         drawn = random.Random(seed)
-        for _ in range(turns):
+        for _ in range(2000):
             self.carry(drawn)
             side = drawn.choice([side for side in self.sides if not side.over])
             self.turn(side)

@@ -49,9 +49,9 @@ def distances(one, other):
     return {b: float(np.linalg.norm(one[b] - other[b])) for b in one}
 
 
-def mu_between(one, other, plan=PLAN):
+def mu_between(one, other):
     found = distances(one, other)
-    return math.sqrt(sum((found[b] / plan.scale(b)) ** 2 for b in found))
+    return math.sqrt(sum((found[b] / PLAN.scale(b)) ** 2 for b in found))
 
 
 @pytest.mark.slow

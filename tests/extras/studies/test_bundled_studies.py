@@ -12,12 +12,12 @@ import yaml
 from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
-from federatedscope_ggeur.examples import study_folder
+from federatedscope_ggeur.examples import study_files
 from federatedscope_ggeur.extras.studies import paper
 from federatedscope_ggeur.extras.studies.plan import PlannedCell
 from federatedscope_ggeur.extras.studies.study_file import load_study
 
-STUDIES = sorted(study_folder().glob("*.yaml"))
+STUDIES = study_files()
 
 
 def content(path: Path) -> dict:

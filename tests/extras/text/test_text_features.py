@@ -464,10 +464,10 @@ def made_adapter() -> AdapterHead:
     return model.reset(torch.Generator().manual_seed(2))
 
 
-def adapter_batch(count=7):
+def adapter_batch():
     rng = np.random.default_rng(3)
-    rows = 10 * rng.normal(size=(count, ADAPTER_DIM)).astype(np.float32)
-    return torch.from_numpy(rows), torch.from_numpy(rng.integers(0, C, size=count))
+    rows = 10 * rng.normal(size=(7, ADAPTER_DIM)).astype(np.float32)
+    return torch.from_numpy(rows), torch.from_numpy(rng.integers(0, C, size=7))
 
 
 def adapted(model, rows):
@@ -498,14 +498,14 @@ def test_the_loss_is_the_oracle():
 
 
 def test_a_pair_alone_is_passed_over():
-    x, y = adapter_batch(7)
+    x, y = adapter_batch()
     settings = TrainingSettings(OptimizerSettings("Adam", 0.1, ADAM), batch_size=3)
     model = made_adapter()
     assert fit(model, to_vector(model), x, y, settings, 0).steps == 2
 
 
 def test_training_lowers_the_loss_over_pairs():
-    x, y = adapter_batch(7)
+    x, y = adapter_batch()
     adam = OptimizerSettings("Adam", 0.01, ADAM)
     settings = TrainingSettings(adam, local_update_steps=20, batch_size=7)
     model = made_adapter()
@@ -531,9 +531,9 @@ def test_what_travels_is_the_adapter_alone_and_the_file_holds_the_text():
 # FedTPG's network: its numbers, and what it makes, in plain numpy.
 
 
-def made_generator(vectors=3, width=8, dim=12) -> ContextGenerator:
+def made_generator() -> ContextGenerator:
     torch.manual_seed(0)
-    network = ContextGenerator(vectors, width, dim).double()
+    network = ContextGenerator(vectors=3, width=8, dim=12).double()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_()

@@ -40,7 +40,7 @@ def plain_bridge(groups, rows, texts):
     return max(0.0, above / below) if below > 0 else 0.0
 
 
-def plain_scores(points, rows, labels, places, texts, kappa, g, priors="counts"):
+def plain_scores(points, rows, labels, places, texts, kappa, g, priors):
     """Scores [n, C] of LDA (all `places` alike) or of the mixture, with the prior.
 
     -inf for a class that nothing is known of.

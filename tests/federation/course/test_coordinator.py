@@ -198,9 +198,9 @@ def test_unseen_clients_alone_do_not_go_on():
 # Clients that leave a federation and come back, at any time.
 
 
-def own_set(carried, k):
-    """The set that client `k` trains on, as one vector."""
-    parts = carried.federation.clients[k].recipe.draw(1)
+def set_of_client_2(carried):
+    """The set that client 2 trains on, as one vector."""
+    parts = carried.federation.clients[2].recipe.draw(1)
     return torch.cat([part.double().flatten() for part in parts])
 
 
@@ -209,7 +209,7 @@ class TestComingBack:
     def carried(self):
         """Client 2 is lost in round 1."""
         carried = after_round_0(FedMix(0.1), quorum=2)
-        self.before = own_set(carried, 2)
+        self.before = set_of_client_2(carried)
         carried.faults["train", 1, 2] = lost
         carried.rounds(1)
         return carried
@@ -232,7 +232,7 @@ class TestComingBack:
             ("train", EVERYONE),
         ]
         assert record.clients == EVERYONE
-        assert torch.equal(own_set(carried, 2), self.before)
+        assert torch.equal(set_of_client_2(carried), self.before)
         carried.requests = carried.requests[start:]
         assert record.bytes_down == carried.bytes_down(
             "prepare", "init_broadcast", "train"

@@ -218,7 +218,7 @@ def modulated(variances: Tensor) -> Tensor:
     return len(share) * share / share.sum()
 
 
-def stage_problem(model: Model, wanted: Sequence[float] = (), field: str = "") -> str:
+def stage_problem(model: Model, wanted: Sequence[float], field: str) -> str:
     """The reason why a method that acts on stages cannot use `model`; "" if it can.
 
     A head on embeddings has no stages. A network may have fewer stages than the setting

@@ -16,15 +16,13 @@ from .comparison import Comparison
 from .pictures import Picture, render
 from .sheets import Sheet, sheet_markdown
 
-DEFAULT_FORMATS = ("svg", "png")
-
 
 def report_files(
     comparison: Comparison,
     pictures: Sequence[Picture],
-    formats: Sequence[str] = DEFAULT_FORMATS,
-    more: Sequence[Sheet] = (),
-    texts: Mapping[str, str] | None = None,
+    formats: Sequence[str],
+    more: Sequence[Sheet],
+    texts: Mapping[str, str],
 ) -> dict[str, bytes]:
     """Make the contents of a report's files, by name.
 
@@ -36,7 +34,7 @@ def report_files(
         The formats of the pictures' files. The page always has SVG.
     more : sequence of Sheet
         More sheets behind the tables, in Markdown and on the page.
-    texts : mapping, optional
+    texts : mapping
         More files, as a text for each name.
     """
     check_formats(formats)
@@ -46,7 +44,7 @@ def report_files(
         "table.csv": comparison.to_csv(),
         "table.tex": comparison.to_latex(),
         "report.html": comparison.to_html(pictures, more),
-        **(texts or {}),
+        **texts,
     }
     files = {name: text.encode() for name, text in all_texts.items()}
     for picture in pictures:

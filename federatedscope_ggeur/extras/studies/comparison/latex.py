@@ -57,7 +57,7 @@ def as_latex(
     tables: Sequence[Table],
     notes: Sequence[str],
     target: float | None,
-    title: str = "",
+    title: str,
 ) -> str:
     """Make a ``table`` environment for each sheet, with the best of a column in bold.
 

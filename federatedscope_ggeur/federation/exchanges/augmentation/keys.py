@@ -194,7 +194,7 @@ _SIZES = {
 }
 
 
-def set_settings(run: Demands, only_alone: bool = False) -> SetSettings:
+def set_settings(run: Demands, only_alone: bool) -> SetSettings:
     """The settings by which clients make their training sets."""
     own = run.of(AugmentationKeys)
     sizes = _sizes(run)

@@ -471,15 +471,12 @@ def choose_by_hits(
     return Choice(chosen, details, chosen, tuple(places), most)
 
 
-_NOTHING: Mapping[str, float] = {}
-
-
 def choose_by_losses(
     candidates: Sequence[ClosedForm],
     choice: Choice,
     answers: Sequence[LogLosses],
     by: Sequence[Sequence[float]],
-    withheld: Mapping[str, float] = _NOTHING,
+    withheld: Mapping[str, float],
 ) -> tuple[Choice, Temperature]:
     """Choose the finalist with the least log-loss, and its temperature.
 
@@ -694,8 +691,8 @@ def end_or_train(
     uploaded: Mapping[int, int],
     unsent: int,
     averages: bool,
-    hidden: int = 0,
-    candidates: Sequence[ClosedForm] = (),
+    hidden: int,
+    candidates: Sequence[ClosedForm],
 ) -> Choice:
     """Decide whether a run that keeps the better head skips training.
 
@@ -770,7 +767,7 @@ def _mistakes_of_mixtures(choice: Choice, candidates: Sequence[ClosedForm]) -> f
     best other one; infinite without both."""
     scored = choice.details.get("candidates", ())
     mistakes: dict[bool, list[float]] = {True: [], False: []}
-    for place in choice.finalists if candidates else ():
+    for place in choice.finalists:
         one = candidates[place]
         taken = one.choice if isinstance(one, Automatic) and one.choice else one
         mistakes[taken.partition_free].append(1 - scored[place]["accuracy"])

@@ -644,8 +644,13 @@ class ClosedFormExchange(Exchange):
     def _lacks_statistics(self) -> bool:
         """Whether nobody sent statistics, and nothing else is known of the classes."""
         needed = self._demands.statistics and self._form.known is None
-        trains = self._demands.chosen.get("train_withheld", True)
-        return needed and trains and not self.server.merged.statistics.classes
+        nobody_sent = not self.server.merged.statistics.classes
+        return needed and self._trains_on_all and nobody_sent
+
+    @property
+    def _trains_on_all(self) -> bool:
+        """Whether clients train on rows of withheld classes, too."""
+        return self._demands.chosen.get("train_withheld", True)
 
     def _train_beside(self, choice: Choice, candidate: int, temperature: float) -> None:
         """Prepare the training of an MLP, the other half of a mean.
@@ -674,8 +679,7 @@ class ClosedFormExchange(Exchange):
         """
         demands = self._demands
         asks = demands.scales_trained and demands.reports_scores
-        trains_on_all = demands.chosen.get("train_withheld", True)
-        if not asks or not trains_on_all or self.course.plan.server_evaluates:
+        if not asks or not self._trains_on_all or self.course.plan.server_evaluates:
             return 0.0
         if choice is None:
             return MOST_HELD_OUT
@@ -686,8 +690,7 @@ class ClosedFormExchange(Exchange):
         """Take the head made from statistics with noise, without asking clients."""
         self.server.solved_params = to_vector(solved.model)
         self.server.start_from(self.server.solved_params)
-        why = f"under {hidden_by} no client reports scores of its own rows"
-        self._details = {**solved.report, "not_calibrated": why}
+        self._details = {**solved.report, "not_calibrated": _not_scored(hidden_by)}
 
     @property
     def is_calibrated(self) -> bool:
@@ -855,7 +858,7 @@ class ClosedFormExchange(Exchange):
         if self._demands.brings_totals:
             return "the head of this run is made only from totals"
         if hidden := self.server.merged.release.hidden_by:
-            return f"under {hidden} no client reports scores of its own rows"
+            return _not_scored(hidden)
         if not self._demands.seeks_temperature or not model.can_cool:
             return "no rows can be left out of a head of this form"
         return ""
@@ -896,6 +899,11 @@ def _cool(
         if apart:
             begun.model.cool(temperature * other / apart)
     solved.model.cool(temperature)
+
+
+def _not_scored(hidden_by: str) -> str:
+    """The reason why a head has no temperature, see `Release.hidden_by`."""
+    return f"under {hidden_by} no client reports scores of its own rows"
 
 
 _BY = "val_acc"

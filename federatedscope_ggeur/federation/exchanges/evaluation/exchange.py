@@ -544,12 +544,16 @@ class EvaluationExchange(Exchange):
                 scores[domains[report.client]] += report.scores[split]
         return scores
 
+    def _totals(self) -> dict[str, Score]:
+        """The score of the last evaluation on each split, over all domains."""
+        return {s: sum(d.values(), Score()) for s, d in self.scores.items()}
+
     def _look_for_divergence(self, number: int) -> None:
         """Look for divergence in the clients' largest weights and in the loss.
 
         The loss is that on test rows, or on other rows if test rows are not scored.
         """
-        totals = {s: sum(d.values(), Score()) for s, d in self.scores.items()}
+        totals = self._totals()
         split = next(
             (s for s in ("test", "val") if totals.get(s, Score()).total), "train"
         )
@@ -594,7 +598,7 @@ class EvaluationExchange(Exchange):
         plan = self.course.plan
         each: list[Mapping[str, Score]]
         if plan.server_evaluates:
-            each = [{s: sum(d.values(), Score()) for s, d in self.scores.items()}]
+            each = [self._totals()]
         else:
             unseen = set(self.server.unseen)
             each = [r.scores for k, r in self.reports.items() if k not in unseen]

@@ -147,7 +147,7 @@ class DivergenceWatch:
     in the first round. A one-shot head may start with large weights and a large loss.
     """
 
-    def __init__(self, num_classes: int, method: Method, rate: float | None = None):
+    def __init__(self, num_classes: int, method: Method, rate: float | None):
         self._guessing = math.log(num_classes)
         self._method, self._rate = method, rate
         self._start_loss, self._start_weight = self._guessing, 1.0

@@ -70,7 +70,7 @@ def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     assert [c["hits"] for c in details["candidates"]] == hits
     assert [c["accuracy"] for c in details["candidates"]] == [h / rows for h in hits]
     assert details["scored_rows"] == rows == sum(carried.server.merged.rows.values())
-    chosen = form.candidates()[form.pick(torch.tensor(hits), rows)]
+    chosen = form.candidates()[hits.index(max(hits))]
     for name, value in chosen.described().items():
         if name in details:
             assert details[name] == value
@@ -281,7 +281,8 @@ class TestLosses:
     def test_without_losses_hits_decide(self):
         choice = self.choice(90, 80, 99, 80)
         nothing = LogLosses(1, 0, torch.zeros(3, 3, dtype=torch.int64))
-        found = choose_by_losses(self.form.candidates(), choice, [nothing], self.by)
+        candidates = self.form.candidates()
+        found = choose_by_losses(candidates, choice, [nothing], self.by, {})
         assert found[0] == choice
         assert found[1].value == 1.0
         assert choice.form.choice.name == "mixture"
@@ -329,7 +330,7 @@ def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
     form = CLOSED_FORMS["ncm"]()
     counts = [HitCounts(1, 100, torch.zeros(1), 0, sent, told)]
     before = Choice(form, {}, form)
-    choice = end_or_train(before, counts, {1: sent}, unsent, averages, hidden)
+    choice = end_or_train(before, counts, {1: sent}, unsent, averages, hidden, [form])
     assert (choice.start is None) == (hidden > 0)
     assert choice.details.get("averaged", False) == averaged
     assert choice.details["absent_rows"] == absent
@@ -383,7 +384,7 @@ def test_a_head_that_is_right_on_nearly_all_left_out_rows_is_kept(
     candidates = [{"accuracy": 1 - n / sent} for n in (0, wrong, sent)]
     scored = {"scored_rows": sent, "candidates": candidates}
     before = Choice(form, scored, form, (0, 1))
-    choice = end_or_train(before, counts, {1: sent}, 0, True, hidden)
+    choice = end_or_train(before, counts, {1: sent}, 0, True, hidden, [form] * 3)
     assert choice.details.get("averaged", False) == averaged
     assert choice.ends == (not averaged)
 

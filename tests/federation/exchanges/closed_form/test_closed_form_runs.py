@@ -210,13 +210,13 @@ def test_rows_held_out_give_the_mean_its_temperature():
     assert probabilities.after.ece < probabilities.before.ece
 
 
-def of_twelve(rows, last):
-    """Rows of twelve persons and ten classes; of the last two each has `last` rows."""
+def of_twelve(rows):
+    """`rows` of each of twelve persons and ten classes; of the last two at most 6."""
     draw = np.random.default_rng(0).normal
     labels, who, number = (part.ravel() for part in np.indices((10, 12, rows)))
     rows = 2 * draw(size=(10, 8))[labels] + draw(size=(12, 8))[who]
     rows += 2 * draw(size=rows.shape)
-    kept = (labels < 8) | (number < last)
+    kept = (labels < 8) | (number < 6)
     return FederatedData.from_arrays(
         rows[kept], labels[kept], who[kept], test=(number % 3 == 0)[kept]
     )
@@ -225,8 +225,8 @@ def of_twelve(rows, last):
 @pytest.mark.parametrize(
     ("data", "method", "by"),
     [
-        (of_twelve(6, 6), "fedavg", "absent"),
-        (of_twelve(12, 6), "fedavg", "log_loss"),
+        (of_twelve(6), "fedavg", "absent"),
+        (of_twelve(12), "fedavg", "log_loss"),
         (of_five(*curved_classes()), "fedprox", "log_loss"),
     ],
     ids=["nobody sent any class", "nobody sent two", "without offsets"],
@@ -262,7 +262,7 @@ def test_rows_that_are_all_right_do_not_make_probabilities_surer_and_surer():
 
 def test_a_restored_run_holds_the_same_rows_out_if_nobody_sent_statistics(tmp_path):
     settings = {**HELD_OUT, "ggeur.privacy.min_samples": 5}
-    data, point = of_twelve(6, 6), tmp_path / "point"
+    data, point = of_twelve(6), tmp_path / "point"
     first = run({**settings, "federate.save_to": str(point)}, data)
     again = run({**settings, "federate.restore_from": str(point)}, data)
     assert again.final.calibrated_by == "held_out"

@@ -39,7 +39,7 @@ def make_rows(n):
     return features, torch.randint(CLASSES, (n,), generator=generator)
 
 
-def rows_used(model, n, settings, seed=0):
+def rows_used(model, n, settings):
     """The rows of every batch that `fit` takes, in order."""
     batches = []
 
@@ -47,9 +47,8 @@ def rows_used(model, n, settings, seed=0):
         batches.append((features[:, 0] * n).round().long().tolist())
         return features
 
-    result = fit(
-        model, to_vector(model), *make_rows(n), settings, seed, LocalHooks(note)
-    )
+    hooks = LocalHooks(note)
+    result = fit(model, to_vector(model), *make_rows(n), settings, 0, hooks)
     assert result.steps == len(batches)
     return batches
 

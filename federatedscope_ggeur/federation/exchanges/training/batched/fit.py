@@ -85,7 +85,7 @@ class Steps:
         step: Callable[..., None],
         changed: Sequence[Tensor],
         like: Sequence[Tensor],
-        captures: bool = True,
+        captures: bool,
     ):
         self._step, self._changed = step, changed
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}

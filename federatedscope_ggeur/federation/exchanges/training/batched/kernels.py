@@ -227,7 +227,7 @@ class LinearSteps:
     rates, momenta : Tensor of shape (A,), float32
     pull : float
         The factor of the weights in the gradient.
-    constants : Tensor of shape (A, P) or (1, P), float32, optional
+    constants : Tensor of shape (A, P) or (1, P), float32, or None
         What is added to the gradient.
     """
 
@@ -241,8 +241,8 @@ class LinearSteps:
         batch: int,
         rates: Tensor,
         momenta: Tensor,
-        pull: float = 0.0,
-        constants: Tensor | None = None,
+        pull: float,
+        constants: Tensor | None,
     ):
         clients, dim = weights.shape[0], features.shape[1]
         self._tiles = Tiles.of(clients, batch, classes, dim)
