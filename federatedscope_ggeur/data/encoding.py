@@ -341,9 +341,8 @@ class Encoding:
         ]
         total = sum(len(images) for _, _, images in parts)
         here = self._stamp is None or self._stamp.get("weights", "") is not None
-        if not (
-            self._is_known_encoder or here
-        ):  # building the encoder would fetch its weights
+        # To build the encoder would fetch its weights.
+        if not (self._is_known_encoder or here):
             return Pending(total, total, here)
         missing = sum(self._entry(*part)[1].missing(part[2]) for part in parts)
         return Pending(missing, total, here) if missing else None

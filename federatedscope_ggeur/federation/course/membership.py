@@ -349,8 +349,6 @@ class Membership:
         except MessageError as error:
             self._errors[join.client] = str(error)
             raise
-        self._errors.pop(join.client, None)
-        self._errors.update({k: str(error) for k, error in refusals.items()})
         return refusals
 
     def put_out(self, number: int) -> dict[int, MessageError]:
@@ -369,7 +367,6 @@ class Membership:
         if self._needs_all:
             self._quorum = len(self._wanted)
         refusals = self._put_out(self._agreement.expect(len(self._wanted)))
-        self._errors.update({k: str(error) for k, error in refusals.items()})
         if self.complete and 0 < len(self.joined) < self._quorum:
             raise GGEURError(
                 f"joining: clients {sorted(self.joined)} have joined and no others "
@@ -430,6 +427,7 @@ class Membership:
             )
             raise MessageError(problem, field="declared", sender=sender)
         self._turns[number] += 1
+        self._errors.pop(number, None)
         self.joined[number] = join.domain
         self.on_domain(number, join.domain)
         self.declared[number] = join.declared
@@ -450,8 +448,9 @@ class Membership:
     def _put_out(self, refusals: dict[int, MessageError]) -> dict[int, MessageError]:
         if self._agreement.is_hopeless:
             refusals = self._agreement.close(self._quorum)
-        for number in refusals:
+        for number, error in refusals.items():
             self.lose(number, "")
+            self._errors[number] = str(error)
         return refusals
 
     def close(self, seconds: float) -> dict[int, MessageError]:

@@ -95,7 +95,7 @@ class MixtureDiscriminant(ClosedForm):
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         parts = seen.components.merged(self.grain)
         _, root, report = common_covariance(
-            parts.within(), parts.total, len(parts.counts), self.chosen
+            parts.within(), parts.total, len(parts.counts), self.chosen, self.name
         )
         means, labels, weights = parts.means, parts.labels, parts.weights
         if self.known is not None and self.known.prior:

@@ -196,7 +196,7 @@ class RegularizedDiscriminant(MixtureDiscriminant):
         """Weights [J, D] and biases [J] of the mixture's scores, less `origin`."""
         logs = log_shares(parts.weights, parts.labels, parts.num_classes, self.priors)
         _, root, _ = common_covariance(
-            parts.within(), parts.total, len(parts.counts), self.chosen
+            parts.within(), parts.total, len(parts.counts), self.chosen, self.name
         )
         offsets = parts.means - origin
         weight = torch.cholesky_solve(offsets.T, root).T

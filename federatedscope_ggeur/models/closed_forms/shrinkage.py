@@ -17,7 +17,7 @@ GCV_STRENGTHS = tuple(10 ** (-step / 6) for step in range(-12, 43))
 
 
 def common_covariance(
-    within: Tensor, samples: float, classes: int, shrinkage: float
+    within: Tensor, samples: float, classes: int, shrinkage: float, form: str = "lda"
 ) -> tuple[Tensor, Tensor, dict]:
     """LDA's shrunk covariance ``(1 - rho) S0 + rho (tr S0 / D) I``, ``S0 = W / (N -
     C)``.
@@ -32,6 +32,8 @@ def common_covariance(
         C, counting only classes with samples.
     shrinkage : float
         rho.
+    form : str
+        The name of the closed form whose shrinkage it is, for the error.
 
     Returns
     -------
@@ -60,7 +62,7 @@ def common_covariance(
         raise StatisticsError(
             f"the common covariance of {samples:.10g} samples of {classes} classes in "
             f"{dim} dimensions is singular with a shrinkage of {shrinkage}; raise "
-            "ggeur.lda.shrinkage, or set it to -1 to have it chosen"
+            f"ggeur.{form}.shrinkage, or set it to -1 to have it chosen"
         )
     return covariance, root, {"shrinkage": float(shrinkage), "shrinkage_rule": rule}
 

@@ -101,6 +101,10 @@ def test_at_the_deadline_most_of_those_that_are_there_decide():
     assert list(members.close(5.0)) == [1]
     assert members.handshake == TRUE
     assert list(members.joined) == [2, 3]
+    standing = members.standing()
+    assert standing["1"].startswith("lost: message from client 1 refused")
+    assert standing["2"] == "here"
+    assert standing["4"] == "missing"
     assert members.complete
 
 

@@ -8,11 +8,13 @@ from closed_form_federations import components_of, make_federation
 from left_out_oracle import mixture, places
 from solving import SHAPES, stats
 
+from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.mixture import (
     MixtureDiscriminant,
     log_shares,
 )
+from federatedscope_ggeur.models.closed_forms.rda import RegularizedDiscriminant
 
 CLASSES = 4
 
@@ -85,3 +87,11 @@ def test_shares_of_components():
     assert torch.allclose(found, torch.tensor([0.2, 0.6, 0.2]).double())
     found = log_shares(weights, labels, 2, "none").exp()
     assert torch.allclose(found, torch.tensor([0.25, 0.75, 1]).double())
+
+
+@pytest.mark.parametrize("form", [MixtureDiscriminant, RegularizedDiscriminant])
+def test_an_error_names_the_shrinkage_of_its_own_form(form):
+    rows, labels, clients = make_federation(SHAPES["more dimensions than rows"])
+    singular = form(components="client", shrinkage=0.0)
+    with pytest.raises(StatisticsError, match=rf"raise ggeur\.{form.name}\.shrinkage"):
+        solve(singular, rows, labels, clients)
