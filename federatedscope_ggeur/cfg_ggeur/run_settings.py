@@ -38,6 +38,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.machine import free_memory
 from federatedscope_ggeur.models import ModelSettings, two_kinds
+from federatedscope_ggeur.models.build import CLIP_OF_FEW
 from federatedscope_ggeur.settings import not_negative, positive_share, whole
 
 from .check import local_optimizer
@@ -213,6 +214,8 @@ def run_settings(
     rounds = demands.of(RoundSettings, sample_client_num=drawn, pull=pull)
     training, agreed = training_settings(cfg), agreed_settings(cfg, demands)
     model = model_settings(cfg, prepared)
+    if model.hidden_beside(dim) and training.grad_clip < 0:
+        training = replace(training, grad_clip=CLIP_OF_FEW)
     scored = scored_settings(cfg, model)
     task = federation.Task(
         num_classes=num_classes,

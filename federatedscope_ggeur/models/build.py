@@ -15,6 +15,9 @@ from .heads import LinearHead, MLPHead
 FEW_COLUMNS = 160
 #: The units of the hidden layer of the head for such rows.
 HIDDEN_OF_FEW = 256
+#: The largest norm of its gradients, if the settings name none. Without, noisy labels
+#: make it diverge at FS's default rate.
+CLIP_OF_FEW = 10.0
 
 
 @dataclass(frozen=True)

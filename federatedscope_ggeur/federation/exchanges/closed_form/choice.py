@@ -662,7 +662,7 @@ _ENOUGH_HELD_OUT, LEAST_HELD_OUT = 200, 25
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
 #: cannot be far off, and the trained head needs the rows more. Measured in
 #: docs/heads.md.
-_SELDOM_WRONG = 0.2
+_SELDOM_WRONG = 0.05
 
 
 def share_to_hold_out(choice: Choice, counts: Sequence[HitCounts], least: int) -> float:
