@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     LEAST_VALIDATION,
 )
@@ -135,7 +136,11 @@ def persons(apart, last=99):
 
 @pytest.mark.parametrize(
     ("apart", "method", "by"),
-    [(1.2, "fedavg", "columns"), (1.2, "fedprox", "columns"), (2.5, "fedavg", "apart")],
+    [
+        (1.2, "fedavg", "log_loss"),
+        (1.2, "fedprox", "log_loss"),
+        (2.5, "fedavg", "apart"),
+    ],
 )
 def test_a_mean_with_an_mlp_loses_nothing_where_clients_differ(apart, method, by):
     """The MLP, which knows no clients, is behind the mixture by client. FedProx changes
@@ -148,7 +153,7 @@ def test_a_mean_with_an_mlp_loses_nothing_where_clients_differ(apart, method, by
         for settings in (one, mean, {"ggeur.mlp_hidden_dim": 256})
     )
     assert both.final.kept.by == by
-    assert both.model.offset == (by == "columns" and method == "fedavg")
+    assert both.model.offset == (by == "log_loss" and method == "fedavg")
     assert both.final.avg >= one_shot.final.avg > trained.final.avg + 0.01
 
 
@@ -158,7 +163,7 @@ def test_of_a_class_that_nobody_sent_the_mean_has_what_the_mlp_knows():
     data = persons(1.2, last=6)
     mean = {"ggeur.init": "closed_form", "ggeur.keep": "average"}
     mean, one_shot = run({**common, **mean}, data), run(common, data)
-    assert mean.final.kept == Kept("average", "absent", None, None)
+    assert mean.final.kept == Kept("average", "log_loss", None, None)
     assert mean.model.known.tolist() == [1, 1, 1, 1, 1, 0]
     tests = [client.test for client in data.clients]
     x, labels = (
@@ -278,6 +283,16 @@ def test_rows_held_out_may_be_the_only_ones_of_their_class():
     results = run({**HELD_OUT, "ggeur.privacy.min_samples": 1}, of_five(rows, labels))
     assert results.calibrated.details["rows"] == 200
     assert results.calibrated.details["share"] < 1
+
+
+def test_an_mlp_beside_a_one_shot_head_does_not_diverge():
+    """At this rate it would, if its gradients had no limit."""
+    high, data = {"train.optimizer.lr": 10.0}, of_five(*curved_classes())
+    results = run({**HELD_OUT, **high}, data)
+    assert results.final.kept.head == "average"
+    assert results.final.avg > results.round0.closed_form.avg + 0.1
+    with pytest.raises(GGEURError, match="training diverged"):
+        run({**HELD_OUT, **high, "grad.grad_clip": 0.0}, data)
 
 
 def test_clients_that_are_not_prepared_are_not_asked_about_a_mean():
