@@ -17,7 +17,6 @@ from outcomes import backwards, outcome, restored
 from federatedscope_ggeur import run
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.exchanges.closed_form import choice
-from federatedscope_ggeur.federation.exchanges.evaluation import exchange as evaluation
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import numbers
 
@@ -73,9 +72,7 @@ PARTS = {
 @pytest.fixture
 def made(config, monkeypatch):
     """The config of a run of these tables, with further settings."""
-    # So that clients of few rows, and of heads that are seldom wrong, hold some out.
-    for module in (choice, evaluation):
-        monkeypatch.setattr(module, "LEAST_HELD_OUT", 10)
+    # So that clients hold rows out beside heads that are seldom wrong, too.
     monkeypatch.setattr(choice, "_SELDOM_WRONG", -1)
 
     def make(name, *settings):

@@ -656,9 +656,9 @@ _FAR_BETTER = 0.5
 
 #: With fewer validation rows the temperature of a trained head would be too uncertain.
 LEAST_VALIDATION = 150
-#: So many rows held out by all clients are enough for it, and fewer are too few. Less
+#: So many rows held out by all clients are enough for it, and so few are too few. Less
 #: certain than by validation rows, it is much better than none: docs/heads.md.
-_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 200, 25
+_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 200, 10
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
 #: cannot be far off, and the trained head needs the rows more. Measured in
 #: docs/heads.md.

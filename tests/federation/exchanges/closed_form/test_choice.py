@@ -345,8 +345,8 @@ def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
         (10, 1000, 150, 0),
         # At most 15% of the rows, if these are enough.
         (10, 100, 0, 0.15),
-        (5, 34, 0, 0.15),
-        (4, 34, 0, 0),
+        (2, 34, 0, 0.15),
+        (1, 34, 0, 0),
         # Each client holds out 5 rows or none.
         (40, 50, 0, 0.1),
         (50, 50, 0, 0),
