@@ -77,7 +77,7 @@ def test_test_rows_have_the_runs_own_accuracy(folder, predict, method):
         held = np.load(path)
         found = Predictor(run).predict_proba(held["features"]).argmax(axis=1)
         hits = np.array(CLASSES)[found] == held["labels"]
-        assert abs(hits.mean() - last.accuracy[domain]) < 1e-12
+        assert abs(hits.mean() - left.accuracy[domain]) < 1e-12
 
 
 @pytest.mark.slow
