@@ -353,7 +353,7 @@ def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
         (10, 0, 0, 0),
     ],
 )
-def test_about_200_rows_are_held_out_if_heads_are_often_wrong_and_rows_are_many(
+def test_about_200_rows_are_held_out_unless_rows_are_few_or_nearly_all_right(
     clients, rows, validation, share
 ):
     first = HitCounts(1, rows + validation, torch.zeros(1), validation, rows)
