@@ -56,6 +56,8 @@ class Server:
         Whether the trained head is scored and left as a mean with the one-shot head.
     share : float
         The one-shot head's share in that mean.
+    floor : float
+        The floor of that mean's probabilities; see `AverageHead`.
     with_offsets : bool
         Whether the trained head learns with offsets of its rows; see `MLPHead`.
     one_shot : tuple of bytes
@@ -111,7 +113,8 @@ class Server:
         self.merged = Merge(self.schema.no_statistics)
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
-        self.averages, self.share = False, 0.5
+        self.averages = False
+        self.share, self.floor = 0.5, 0.0
         self.with_offsets = False
         self.one_shot: tuple[bytes, ...] = ()
         self.summed: frozenset[int] = frozenset()
@@ -184,6 +187,7 @@ class Server:
                 self.with_offsets,
                 self.unsent,
                 self.share,
+                self.floor,
             )
         if self.trained_temperature == 1.0:
             return params

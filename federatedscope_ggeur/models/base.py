@@ -240,6 +240,13 @@ class Model(nn.Module):
         kind = type(self).__name__
         raise TypeError(f"the logits of a {kind} cannot be divided")
 
+    def uncalibrated(self, logits: Tensor, temperature: float) -> Tensor | None:
+        """The logits [n, C] before calibration, given those of this calibrated model.
+
+        They were divided by `temperature`. None if calibration changed nothing.
+        """
+        return None if temperature == 1.0 else logits * temperature
+
     def to_leave(self) -> Model:
         """The model that a run scores and saves in place of this trained one."""
         return self

@@ -22,9 +22,11 @@ from .vectors import load_vector, named_tensors, to_vector
 class AverageHead(Model):
     """The mean of the probabilities of a one-shot head and of a trained head.
 
-    The logits are ``log(s softmax(a(x)) + (1 - s) softmax(b(x))) / T``, where a and b
-    are the logits of the two heads. A trained head that learnt with offsets also gets
-    them here: those of the one-shot head are added to b(x). The model is not trained.
+    The mean is ``p = s softmax(a(x)) + (1 - s) softmax(b(x))``, where a and b are the
+    logits of the two heads. A trained head that learnt with offsets also gets them
+    here: those of the one-shot head are added to b(x). With the temperature T and the
+    floor e the probabilities are ``(1 - e) softmax(log(p) / T) + e / C``, and the
+    logits are their logarithms. The model is not trained.
 
     Parameters
     ----------
@@ -40,6 +42,9 @@ class AverageHead(Model):
         1 if the trained head learnt with offsets, else 0.
     temperature : Parameter of shape (1,)
         T.
+    floor : Parameter of shape (1,)
+        e. Where labels are wrong, no temperature says how often: T changes how sure the
+        head is of a row, and wrong labels are as frequent where it is sure.
     known : Parameter of shape (C,)
         1 for the classes that the one-shot head knows, else 0. In a mean, it says how
         the trained head's probability of all these divides among them. Other classes
@@ -57,6 +62,7 @@ class AverageHead(Model):
         self.share = nn.Parameter(torch.ones(1))
         self.offset = nn.Parameter(torch.zeros(1))
         self.temperature = nn.Parameter(torch.ones(1))
+        self.floor = nn.Parameter(torch.zeros(1))
         self.known = nn.Parameter(torch.ones(num_classes))
         self.one_shot = MixtureHead(in_features, num_classes)
         self.trained: MixtureHead | MLPHead = MixtureHead(in_features, num_classes)
@@ -87,6 +93,7 @@ class AverageHead(Model):
         state.setdefault(f"{prefix}known", torch.ones(self.num_classes))
         state.setdefault(f"{prefix}offset", torch.zeros(1))
         state.setdefault(f"{prefix}temperature", torch.ones(1))
+        state.setdefault(f"{prefix}floor", torch.zeros(1))
         super()._load_from_state_dict(state, prefix, *rest)
 
     def reset(self, generator: torch.Generator | None = None) -> Model:
@@ -94,6 +101,7 @@ class AverageHead(Model):
         self.share.data.fill_(1.0)
         self.offset.data.zero_()
         self.temperature.data.fill_(1.0)
+        self.floor.data.zero_()
         self.known.data.fill_(1.0)
         for part in (self.one_shot, self.trained):
             if isinstance(part, MixtureHead):
@@ -105,15 +113,29 @@ class AverageHead(Model):
     def make_room_for(self, size: int) -> None:
         """Resize the one-shot part, so that the whole model has `size` parameters."""
         kept = sum(p.numel() for p in self.trained.parameters())
-        for own in (self.share, self.offset, self.temperature, self.known):
-            kept += own.numel()
+        kept += sum(p.numel() for p in self.parameters(recurse=False))
         self.one_shot.make_room_for(size - kept)
 
     def cool(self, temperature: float) -> None:
         self.temperature.data.mul_(temperature)
 
+    def uncalibrated(self, logits: Tensor, temperature: float) -> Tensor | None:
+        e = float(self.floor)
+        if not e:
+            return super().uncalibrated(logits, temperature)
+        above = logits.softmax(dim=1) - e / self.num_classes
+        # Rounding can leave nothing above the floor.
+        least = torch.finfo(above.dtype).tiny
+        return (above / (1 - e)).clamp(min=least).log() * temperature
+
     def represent(self, features: Tensor) -> Tensor:
         return self.mixed(self.halves(self.one_shot(features), features))
+
+    def classify(self, representation: Tensor) -> Tensor:
+        if not self.floor:
+            return representation
+        logs = representation.log_softmax(dim=1) + (1 - self.floor).log()
+        return torch.logaddexp(logs, (self.floor / self.num_classes).log())
 
     def halves(self, one_shot: Tensor, features: Tensor) -> Tensor:
         """The log-probabilities [2, n, C] of both heads for rows [n, D].
@@ -150,18 +172,21 @@ def averaged(
     with_offsets: bool = False,
     unknown: Sequence[int] = (),
     share: float = 0.5,
+    floor: float = 0.0,
 ) -> Tensor:
     """The parameters of the mean of two heads that are each alone in an `AverageHead`.
 
     `one_shot` and `trained` are the parameters of these heads. `with_offsets` says that
     the trained head learnt with the one-shot head's offsets. The one-shot head does not
-    know the `unknown` classes. Its share in the mean is `share`.
+    know the `unknown` classes. Its share in the mean is `share`. The mean has the
+    `floor`; see `AverageHead`.
     """
     first, mean = model.at(one_shot), model.at(trained)
     assert isinstance(first, AverageHead)
     assert isinstance(mean, AverageHead)
     mean.one_shot = first.one_shot
     mean.share.data.fill_(share)
+    mean.floor.data.fill_(floor)
     mean.offset.data.fill_(float(with_offsets))
     mean.known.data[list(unknown)] = 0.0
     return to_vector(mean)

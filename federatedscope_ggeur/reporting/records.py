@@ -235,6 +235,11 @@ class RoundRecord:
         return (self.details or {}).get("share")
 
     @property
+    def floor(self) -> float:
+        """The floor of a mean's probabilities; see `AverageHead`."""
+        return (self.details or {}).get("floor", 0.0)
+
+    @property
     def title_after(self) -> str:
         """The title of a head that was made after the last round."""
         return "both heads" if self.method == "average" else f"calibrated {self.method}"

@@ -336,7 +336,15 @@ def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
         largest = graph.add("Max", *logs)
         shares = (graph.add("Exp", graph.add("Sub", one, largest)) for one in logs)
         log = graph.add("Add", graph.add("Log", graph.add("Add", *shares)), largest)
-    return graph.add("Div", log, graph.constant(model.temperature.item()))
+    logits = graph.add("Div", log, graph.constant(model.temperature.item()))
+    floor = model.floor.item()
+    if not floor:
+        return logits
+    above = graph.constant(math.log1p(-floor))
+    above = graph.add("Add", graph.add("LogSoftmax", logits, axis=1), above)
+    raised = graph.add("Exp", above)
+    raised = graph.add("Add", raised, graph.constant(floor / model.num_classes))
+    return graph.add("Log", raised)
 
 
 def _completed(graph: _Graph, one_shot: str, trained: str, unknown: Any) -> str:

@@ -365,12 +365,13 @@ def left_out_losses(
 
 
 def log_losses(
-    scores: Tensor, labels: Tensor, by: Sequence[float]
+    scores: Tensor, labels: Tensor, by: Sequence[float], floor: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """The smoothed log-loss of rows at each temperature, for rows whose class has a
     score.
 
-    It is ``-log((1 - s) p + s / C)``, with `SMOOTHING` as s.
+    It is ``-log((1 - s) q + s / C)``, with `SMOOTHING` as s and ``q = (1 - e) p + e /
+    C``, where e is the `floor`.
 
     Parameters
     ----------
@@ -378,6 +379,7 @@ def log_losses(
     labels : Tensor of shape (n,), int64
     by : sequence of float
         The temperatures.
+    floor : float
 
     Returns
     -------
@@ -390,8 +392,9 @@ def log_losses(
     scored = torch.isfinite(own)
     scores, own = scores[scored], own[scored]
     logs = torch.stack([own / t - (scores / t).logsumexp(dim=1) for t in by])
-    least = torch.full_like(logs, math.log(SMOOTHING / scores.shape[1]))
-    return -torch.logaddexp(logs + math.log1p(-SMOOTHING), least), scored
+    equal = SMOOTHING + floor - SMOOTHING * floor
+    least = torch.full_like(logs, math.log(equal / scores.shape[1]))
+    return -torch.logaddexp(logs + math.log1p(-equal), least), scored
 
 
 def confidence_edges() -> Tensor:

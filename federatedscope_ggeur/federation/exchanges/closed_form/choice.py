@@ -201,15 +201,17 @@ class HitCounts(wire.Payload, kind="hit_counts"):
             raise wire.refusal(field, f"must be at most {rows}, got {value}")
 
 
-#: The most candidates whose log-losses are asked for.
+#: The most heads in closed form whose log-losses are asked for.
 FINALISTS = 6
+#: The most candidates of a query: the means of two heads.
+_CANDIDATES = 20
 
 
 def _number_problem(candidates: Tensor) -> str:
     """What is wrong with the number of candidates; "" if nothing is."""
-    if 0 < len(candidates) <= FINALISTS:
+    if 0 < len(candidates) <= _CANDIDATES:
         return ""
-    return f"expected 1 to {FINALISTS} candidates, got {len(candidates)}"
+    return f"expected 1 to {_CANDIDATES} candidates, got {len(candidates)}"
 
 
 def _candidates_problem(candidates: Tensor) -> str:
@@ -231,7 +233,7 @@ class LossQuery(wire.Payload, kind="loss_query"):
     Attributes
     ----------
     candidates : tuple of int
-        Their places among the candidates, at most `FINALISTS`.
+        Their places among the candidates.
     temperatures : tuple of tuple of float
         The temperatures of each candidate, ascending; there are `TEMPERATURES` of them.
     """

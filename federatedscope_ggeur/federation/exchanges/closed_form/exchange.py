@@ -62,6 +62,7 @@ from . import keys
 from .choice import (
     APART,
     ENDS,
+    FINALISTS,
     NO_GAIN,
     NO_HEAD,
     OWN_HEADS,
@@ -210,6 +211,8 @@ class ClosedFormClient(ClientSide):
         if message is not None:
             self._note(message)
         self._check(query, "log-losses", query.candidates[-1])
+        if len(query.candidates) > FINALISTS:
+            raise self.refused(f"at most {FINALISTS} candidates", "candidates")
         if self._asked is None:
             nothing = torch.zeros(query.shape, dtype=torch.int64)
             none = None if self.client.weights is None else 0.0
@@ -922,7 +925,9 @@ def absent_rows(round0: Round0) -> int:
 
 
 def kept_head(
-    round0: Round0, rounds: Sequence[RoundRecord], share: float | None = None
+    round0: Round0,
+    rounds: Sequence[RoundRecord],
+    calibrated: RoundRecord | None = None,
 ) -> Kept:
     """Decide which head is kept after these rounds, without using test rows.
 
@@ -935,16 +940,16 @@ def kept_head(
 
     If the run averages the two heads, that mean takes the place of the trained head.
     Without validation rows it is kept. Rows that training did not see may have chosen
-    the share of each head. Then the one-shot head is kept if it has the whole share and
-    knows every class, and else the mean.
+    the share of each head. Then the one-shot head is kept if it has the whole share,
+    without a floor, and knows every class, and else the mean.
 
     Parameters
     ----------
     round0 : Round0
         The record of round 0.
     rounds : sequence of RoundRecord
-    share : float, optional
-        The one-shot head's share in the mean, if rows chose it.
+    calibrated : RoundRecord, optional
+        The head that was made after the last round.
     """
     solved = round0.closed_form
     if solved is None:
@@ -961,8 +966,9 @@ def kept_head(
     averaged = details.get("averaged", False)
     if details.get("confounded_share", 0.0) > LARGER_PART:
         return Kept("trained", "confounded", before, after)
-    if share is not None:
-        if share == 1 and not absent_rows(round0):
+    if calibrated is not None and calibrated.share is not None:
+        whole = calibrated.share == 1 and not calibrated.floor
+        if whole and not absent_rows(round0):
             return Kept("closed_form", "log_loss", before, after)
         return Kept("average", "log_loss", before, after)
     if before is not None and after is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -81,6 +82,12 @@ _TEMPERATURES = tuple(
 _NO_SCORE = -1e6
 #: The one-shot head's shares in a mean, of which rows not trained on choose one.
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: The floors of a mean; see `AverageHead`.
+_FLOORS = (0.0, 0.05, 0.1, 0.2)
+#: Each mean that is a candidate: its floor, and the one-shot head's share.
+_MEANS = tuple(product(_FLOORS, _SHARES))
+#: What a floor has to gain in nats: Akaike's criterion for one more number.
+_COST_OF_FLOOR = 1.0
 
 
 def _likeliest(losses: Sequence[float], rows: int) -> tuple[float, float]:
@@ -148,8 +155,7 @@ class EvaluationClient(ClientSide):
 
         These are validation rows and `Client.held_out`. A client with fewer of either
         than ``ggeur.privacy.min_samples`` reports none of them. There is one candidate,
-        the head; or the head is a mean of two, and the candidates are `_SHARES` of the
-        one-shot head.
+        the head; or the head is a mean of two, and the candidates are `_MEANS`.
 
         Raises
         ------
@@ -185,7 +191,7 @@ class EvaluationClient(ClientSide):
 
     def _check(self, query: LossQuery, model: Model, held: Tensor) -> None:
         """Require candidates of which the client can compute losses."""
-        mean = query.candidates == tuple(range(len(_SHARES)))
+        mean = query.candidates == tuple(range(len(_MEANS)))
         if self.client.one_shot is not None:
             fits = mean
         elif mean:
@@ -227,7 +233,7 @@ def _logits(model: Model, rows: Tensor) -> Tensor:
 def _candidates(
     model: Model, rows: Tensor, query: LossQuery, one_shot: Tensor | None = None
 ) -> list[Tensor]:
-    """The logits of rows [n, D] by each candidate of a query.
+    """The logits of rows [n, D] by each candidate of a query, without its floor.
 
     `one_shot` stands in place of the logits of the one-shot head in a mean.
     """
@@ -244,7 +250,7 @@ def _candidates(
         return torch.stack([mean.mixed(halves, share) for share in _SHARES], dim=1)
 
     logits = mean.in_chunks(by_share, both).cpu().double()
-    return list(logits.unbind(dim=1))
+    return list(logits.unbind(dim=1)) * len(_FLOORS)
 
 
 def _losses(logits: Sequence[Tensor], labels: Tensor, query: LossQuery) -> Tensor:
@@ -252,8 +258,10 @@ def _losses(logits: Sequence[Tensor], labels: Tensor, query: LossQuery) -> Tenso
 
     A class without a score has the probability 0: all candidates count the same rows.
     """
-    asked = zip([z.clamp(min=_NO_SCORE) for z in logits], query.temperatures)
-    return torch.stack([log_losses(z, labels, by)[0] for z, by in asked]).sum(dim=2)
+    floors = [floor for floor, _ in _MEANS] if len(logits) > 1 else [0.0]
+    asked = zip(logits, query.temperatures, floors)
+    losses = [log_losses(z.clamp(min=_NO_SCORE), labels, by, e) for z, by, e in asked]
+    return torch.stack([each for each, _ in losses]).sum(dim=2)
 
 
 def _advice(settings: RoleSettings) -> str:
@@ -347,8 +355,8 @@ class EvaluationExchange(Exchange):
     REVEALS = (
         "each client's scores: rows, hits and the sum of their losses, also without "
         "the rows of classes that nobody sent; once rounded log-losses on rows for "
-        "validation or held out of training, at 25 temperatures and for up to five "
-        "heads, also of classes that the client withholds"
+        "validation or held out of training, at 25 temperatures, for up to five heads "
+        "with four floors each, also of classes that the client withholds"
     )
 
     def __init__(self, course):
@@ -420,7 +428,8 @@ class EvaluationExchange(Exchange):
 
         The temperature is the likeliest one by validation rows and rows that were held
         out; see `_likeliest`. In a mean of two heads they also choose the share of each
-        head, by least log-loss, and the mean is scored as a calibrated head.
+        head and the floor, by least log-loss, and the mean is scored as a calibrated
+        head.
 
         Nothing is done if the head's logits cannot be divided, or if such rows are too
         few. At least `LEAST_VALIDATION` are needed, or `LEAST_HELD_OUT` if rows were
@@ -441,17 +450,25 @@ class EvaluationExchange(Exchange):
         means, as_it_is = (losses / rows).tolist(), _TEMPERATURES.index(1.0)
         fitted = [_likeliest(each, rows) for each in means]
         if server.averages and not server.unsent:
-            fitted[-1] = 1.0, means[-1][as_it_is]  # left-out rows gave it its own
-        best = min(range(len(fitted)), key=lambda place: fitted[place][1])
+            alone = _MEANS.index((0.0, 1.0))
+            # Left-out rows gave the one-shot head its own.
+            fitted[alone] = 1.0, means[alone][as_it_is]
+
+        def cost(place: int) -> float:
+            has_floor = server.averages and _MEANS[place][0] > 0
+            return fitted[place][1] + has_floor * _COST_OF_FLOOR / rows
+
+        best = min(range(len(fitted)), key=cost)
         temperature, least = fitted[best]
         server.trained_temperature = temperature
         if server.averages:
-            server.share = _SHARES[best]
+            server.floor, server.share = _MEANS[best]
         scored = yield from self.course.evaluate(number)
         spent = self.course.spent() - started
         if server.averages:
             details = {
                 "share": server.share,
+                "floor": server.floor,
                 "temperature": temperature,
                 "rows": rows,
                 "loss": least,
@@ -473,7 +490,7 @@ class EvaluationExchange(Exchange):
     @property
     def asked_candidates(self) -> tuple[int, ...]:
         """The candidates whose log-losses clients are asked for."""
-        return tuple(range(len(_SHARES))) if self.server.averages else (0,)
+        return tuple(range(len(_MEANS))) if self.server.averages else (0,)
 
     def _losses_on_unseen(self, number: int) -> Requests[tuple[Tensor, int]]:
         """The log-loss of each candidate for each temperature, and the number of rows.

@@ -350,7 +350,7 @@ def score_of(
             logits = frozen(frozen.prepare(x)).double()
             correct = int((logits.argmax(dim=1) == y).sum())
             loss = float(F.cross_entropy(logits, y, reduction="sum"))
-            reliability = _reliability(logits, y, temperature)
+            reliability = _reliability(frozen, logits, y, temperature)
             of_sent = None
             if reliability and len(absent):
                 kept = ~torch.isin(y, torch.tensor(absent, device=device))
@@ -363,12 +363,12 @@ def score_of(
 
 
 def _reliability(
-    logits: Tensor, labels: Tensor, temperature: float | None
+    model: Model, logits: Tensor, labels: Tensor, temperature: float | None
 ) -> tuple[Reliability, ...]:
     if temperature is None:
         return ()
-    kinds = (logits,) if temperature == 1.0 else (logits, logits * temperature)
-    labels = labels.cpu()
+    before, labels = model.uncalibrated(logits, temperature), labels.cpu()
+    kinds = (logits,) if before is None else (logits, before)
     return tuple(Reliability.of(kind.cpu(), labels) for kind in kinds)
 
 
