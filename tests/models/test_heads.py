@@ -262,10 +262,33 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
     again.cool(2.0)
     divided = torch.tensor(expected).log().div(2).softmax(1).float()
     assert torch.allclose(again(x).softmax(1), divided, atol=1e-6)
-    later = ("offset", "temperature", "known")
+    later = ("offset", "temperature", "known", "floor")
     older = {name: t for name, t in wanted.state_dict().items() if name not in later}
     again.load_state_dict(older)
     assert (again.offset, again.temperature, again.known.tolist()) == (0, 1, [1] * 3)
+    assert again.floor == 0
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_floor_is_the_same_for_all_classes(share, temperature):
+    """It is added to what the temperature leaves, and can be taken out again."""
+    generator = torch.Generator().manual_seed(0)
+    wanted, x = AverageHead(4, 3), 3 * torch.randn(6, 4, generator=generator)
+    heads = [LinearHead(4, 3).reset(generator) for _ in range(2)]
+    vectors = [recast(h, to_vector(h), wanted, t) for h, t in zip(heads, (False, True))]
+    plain = wanted.at(averaged(wanted, *vectors, share=share))
+    raised = wanted.at(averaged(wanted, *vectors, share=share, floor=0.2))
+    for head in (plain, raised):
+        head.cool(temperature)
+    before = plain(x).softmax(1)
+    assert torch.allclose(raised(x).exp(), 0.8 * before + 0.2 / 3, atol=1e-6)
+    found = raised.uncalibrated(raised(x).double(), temperature)
+    expected = (plain(x) * temperature).softmax(1)
+    assert torch.allclose(found.softmax(1).float(), expected, atol=2e-5)
+    assert (plain.uncalibrated(plain(x), temperature) is None) == (temperature == 1)
+    sure = torch.full((1, 3), 0.2 / 3).log()  # rounding has left nothing above it
+    assert torch.isfinite(raised.uncalibrated(sure, temperature)).all()
 
 
 def test_a_head_that_is_resized_stays_on_its_device():

@@ -97,12 +97,12 @@ def test_a_projection_is_part_of_the_graph():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error:Converting a tensor")
 @pytest.mark.parametrize(
-    ("share", "hidden", "offset", "known"),
-    [(1.0, 0, 0, 1), (1.0, 7, 0, 0), (0.5, 0, 0, 0), (0.25, 7, 1, 1), (0.0, 7, 0, 1),
-     (0.0, 7, 1, 1)],
+    ("share", "hidden", "offset", "known", "floor"),
+    [(1.0, 0, 0, 1, 0.2), (1.0, 7, 0, 0, 0), (0.5, 0, 0, 0, 0), (0.25, 7, 1, 1, 0.1),
+     (0.0, 7, 0, 1, 0), (0.0, 7, 1, 1, 0)],
 )  # fmt: skip
 def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(
-    share, hidden, offset, known
+    share, hidden, offset, known, floor
 ):
     results = fitted().results_
     width, classes = results.model.in_features, results.model.num_classes
@@ -111,6 +111,7 @@ def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(
     model.one_shot = fitted("mixture").results_.model
     model.share.data.fill_(share)
     model.offset.data.fill_(float(offset))
+    model.floor.data.fill_(floor)
     model.trained.cool(0.7)
     model.cool(0.8)
     model.known.data[0] = float(known)

@@ -210,9 +210,9 @@ class ClosedFormClient(ClientSide):
         """
         if message is not None:
             self._note(message)
-        self._check(query, "log-losses", query.candidates[-1])
         if len(query.candidates) > FINALISTS:
             raise self.refused(f"at most {FINALISTS} candidates", "candidates")
+        self._check(query, "log-losses", query.candidates[-1])
         if self._asked is None:
             nothing = torch.zeros(query.shape, dtype=torch.int64)
             none = None if self.client.weights is None else 0.0

@@ -285,6 +285,27 @@ def test_rows_held_out_may_be_the_only_ones_of_their_class():
     assert results.calibrated.details["share"] < 1
 
 
+def test_wrong_labels_give_the_mean_a_floor():
+    """Each eighth row has a label that is drawn, wherever the row lies."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 4, 2400)
+    rows = 4 * draw.normal(size=(4, 6))[labels] + draw.normal(size=(2400, 6))
+    labels = np.where(draw.random(2400) < 1 / 8, draw.integers(0, 4, 2400), labels)
+    results = run({**HELD_OUT, "train.optimizer.lr": 0.1}, of_five(rows, labels))
+    assert results.final.kept == Kept("average", "log_loss", None, None)
+    chosen = results.calibrated.details
+    assert results.model.floor == pytest.approx(chosen["floor"])
+    assert chosen["floor"] in (0.1, 0.2)
+    table = results_table(results)
+    assert f"with {chosen['floor']:.0%} of equal probabilities" in table
+    # In each row there is the floor; see `Model.probabilities` for the rest.
+    least = results.predict_proba(rows).min(axis=1)
+    assert least.min() == pytest.approx((0.001 + 0.999 * chosen["floor"]) / 4, rel=0.01)
+    told = results.final.probabilities
+    assert told.after.ece < 0.05
+    assert told.after.log_loss < told.before.log_loss
+
+
 def test_an_mlp_beside_a_one_shot_head_does_not_diverge():
     """At this rate it would, if its gradients had no limit."""
     high, data = {"train.optimizer.lr": 10.0}, of_five(*curved_classes())

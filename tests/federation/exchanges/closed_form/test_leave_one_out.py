@@ -254,6 +254,15 @@ def test_a_client_answers_one_query_alone():
         )
 
 
+def test_a_client_answers_for_so_many_heads_at_most():
+    client, message, query = asked(1, "auto")
+    asks = {n: LossQuery(tuple(range(n)), query.temperatures * n) for n in (6, 7)}
+    side = ClosedFormClient(client, {})
+    assert len(side.log_losses(message, asks[6]).losses) == 6
+    with pytest.raises(MessageError, match="at most 6 candidates"):
+        ClosedFormClient(client, {}).log_losses(message, asks[7])
+
+
 def test_hits_of_weighted_rows_come_with_the_weight_of_all():
     client, message, _ = asked(1)
     weights = 0.5 + torch.arange(len(client.labels)) % 2
@@ -416,7 +425,7 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
 ):
     """The one-shot head is computed again without the row; the MLP gets its offsets.
 
-    There is a loss for each share of the one-shot head."""
+    There is a loss for each floor and each share of the one-shot head."""
     client, message, query = asked(1)
     client.held_share, dim = 0.15, client.features.shape[1]
     classes = message.components.num_classes
@@ -434,10 +443,13 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
         client.merged, client.one_shot = message, OneCandidate(0, 0.5)
         vector = averaged(left, to_vector(left), vector, with_offsets=True)
     client.scored_model = left
-    shares = (0, 0.25, 0.5, 0.75, 1) if with_offsets else (0,)
+    heads = [(0, 0)]
+    if with_offsets:
+        shares, floors = (0, 0.25, 0.5, 0.75, 1), (0, 0.05, 0.1, 0.2)
+        heads = [(share, floor) for floor in floors for share in shares]
     other, query = (
         LossQuery(tuple(range(many)), query.temperatures * many)
-        for many in (2, len(shares))
+        for many in (2, len(heads))
     )
     with pytest.raises(MessageError, match="there are no such heads"):
         EvaluationClient(client, {}).validation_losses(Broadcast(4, vector), other)
@@ -457,13 +469,13 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
             first[i], trained[i] = one_shot, (logs[i] + offsets).softmax(0)
     own = torch.arange(3), client.labels[held]
     assert answer.rows == 3
-    assert len(answer.losses) == len(shares)
-    for share, found in zip(shares, answer.losses.tolist()):
+    assert len(answer.losses) == len(heads)
+    for (share, floor), found in zip(heads, answer.losses.tolist()):
         head = (share * first + (1 - share) * trained).log()
-        wanted = [
-            -64 * (0.999 * (head / t).softmax(1)[own] + 0.001 / classes).log().sum()
-            for t in query.temperatures[0]
-        ]
+        wanted = []
+        for t in query.temperatures[0]:
+            raised = (1 - floor) * (head / t).softmax(1)[own] + floor / classes
+            wanted.append(-64 * (0.999 * raised + 0.001 / classes).log().sum())
         assert found == pytest.approx([float(each) for each in wanted], abs=0.51)
     # Enough of them, or none.
     assert len(client.labels) == 20
@@ -533,6 +545,27 @@ def test_which_head_is_left(details, shares, head, by, tests):
     rounds = [record(1, before and 0.1), record(2, after, test), skipped(3)]
     kept = kept_head(start(before, start_test, **details), rounds)
     assert kept == Kept(head, by, before, after)
+
+
+@pytest.mark.parametrize(
+    ("share", "floor", "absent", "head"),
+    [
+        (1, 0, 0, "closed_form"),
+        (1, 0, 5, "average"),
+        (1, 0.1, 0, "average"),
+        (0.5, 0, 0, "average"),
+    ],
+)
+def test_rows_not_trained_on_leave_the_mean_unless_it_is_the_one_shot_head(
+    share, floor, absent, head
+):
+    chosen = {"share": share, "floor": floor}
+    mean = record(1, method="average", details=chosen)
+    before = start(**{**AVERAGED, "absent_rows": absent})
+    kept = kept_head(before, [record(1)], mean)
+    assert kept == Kept(head, "log_loss", None, None)
+    said = kept_line(kept, True, mean)
+    assert ("with 10% of equal probabilities" in said) == (floor == 0.1)
 
 
 def test_before_any_round_there_is_only_the_one_in_closed_form():
