@@ -84,7 +84,7 @@ VALID = {
         ScoreReport(3, 1, {"val": Score(2, 5, 0.5)}),
         choice.HitCounts(3, 6, torch.tensor([5, 0]), 2, 5),
         choice.LossQuery((1, 3), (tuple(map(float, range(1, 26))),) * 2),
-        choice.LogLosses(3, 5, torch.arange(300).view(12, 25)),
+        choice.LogLosses(3, 5, torch.arange(400).view(16, 25)),
         choice.OneCandidate(1, 2.0),
         choice.Confidences(3, torch.arange(65)),
         personal.PersonalQuery(0.3, False, 2.0, 2),

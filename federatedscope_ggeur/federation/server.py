@@ -17,7 +17,7 @@ from federatedscope_ggeur.models import (
     trainable_part,
     unfold,
 )
-from federatedscope_ggeur.models.folding import averaged
+from federatedscope_ggeur.models.folding import AverageHead, averaged
 
 from .merge import Merge
 from .sampling import draw_clients
@@ -56,8 +56,8 @@ class Server:
         Whether the trained head is scored and left as a mean with the one-shot head.
     share : float
         The one-shot head's share in that mean.
-    floor : float
-        The floor of that mean's probabilities; see `AverageHead`.
+    floor : float or None
+        The floor of that mean's probabilities; None: that of the one-shot head.
     with_offsets : bool
         Whether the trained head learns with offsets of its rows; see `MLPHead`.
     one_shot : tuple of bytes
@@ -113,8 +113,8 @@ class Server:
         self.merged = Merge(self.schema.no_statistics)
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
-        self.averages = False
-        self.share, self.floor = 0.5, 0.0
+        self.averages, self.share = False, 0.5
+        self.floor: float | None = None
         self.with_offsets = False
         self.one_shot: tuple[bytes, ...] = ()
         self.summed: frozenset[int] = frozenset()
@@ -194,6 +194,15 @@ class Server:
         head = self.scored_model.at(params)
         head.cool(self.trained_temperature)
         return to_vector(head)
+
+    def floor_of(self, params: Tensor) -> float:
+        """The floor of the probabilities of a head with these weights, see
+        `AverageHead`; 0 for heads without one."""
+        if not self.scored_model.has_floor:
+            return 0.0
+        head = self.scored_model.at(params)
+        assert isinstance(head, AverageHead)
+        return round(head.floor.item(), 6)
 
     @property
     def rounds(self) -> int:

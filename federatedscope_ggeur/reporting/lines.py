@@ -210,14 +210,12 @@ def _finding_line(finding: records.Finding) -> str:
 
 
 def kept_line(
-    kept: records.Kept,
-    averaged: bool = False,
-    calibrated: records.RoundRecord | None = None,
+    kept: records.Kept, averaged: bool = False, share: float | None = None
 ) -> str:
     """Which of two heads a run keeps, and why, as one line.
 
-    `averaged` says that the mean of both heads stood in place of the trained head. If
-    rows chose the share of the head in closed form, it is in the record `calibrated`.
+    `averaged` says that the mean of both heads stood in place of the trained head, and
+    `share` is the chosen share of the head in closed form.
     """
     names = {"closed_form": "the head in closed form", "trained": "the trained head"}
     name = names.get(kept.head, "the mean of the probabilities of both heads")
@@ -228,11 +226,8 @@ def kept_line(
             f"{percent(kept.closed_form)}% of the validation rows right in closed "
             f"form, {percent(kept.trained)}% {other}"
         )
-    share = None if calibrated is None else calibrated.share
-    if calibrated is not None and share is not None and kept.head == "average":
+    if share is not None and kept.head == "average":
         name += f", {share:.0%} of the head in closed form"
-        if calibrated.floor:
-            name += f", with {calibrated.floor:.0%} of equal probabilities"
     return f"kept: {name} ({why})"
 
 
@@ -243,6 +238,8 @@ def probabilities_line(final: records.Final) -> str:
     line = f"probabilities: {_probabilities(scored.after)}"
     if scored.before is not None:
         line += f"; before the temperature: {_probabilities(scored.before)}"
+    if scored.floor:
+        line += f"; {scored.floor:.0%} are equal for all classes"
     by = {
         "leave_one_out": "calibrated by rows left out",
         "totals": "calibrated by the sums",

@@ -85,11 +85,15 @@ class Probabilities:
     absent : AbsentClasses or None
         The scores with the temperature, without rows of classes that nobody sent. None
         if a one-shot head has statistics of every class, and without such a head.
+    floor : float
+        The part of the probabilities that is equal for all classes (``ggeur.keep:
+        average``).
     """
 
     after: ProbabilityScores
     before: Optional[ProbabilityScores] = None
     absent: Optional[AbsentClasses] = None
+    floor: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,8 @@ class RoundRecord:
         ``confounded_share``, ``scored_rows`` and ``candidates``, each with its
         ``hits``. Of the probabilities: ``temperature``, ``temperature_rows`` or
         ``temperature_by``, ``left_out_loss`` and ``left_out_loss_before``, or the
-        reason in ``not_calibrated``. None if there are none.
+        reason in ``not_calibrated``. ``floor`` where floors were tried. None if there
+        are none.
     metrics : dict of str to float, or None
         FederatedScope's metrics (``"val_loss"``, ``"test_acc"``, ...), averaged over
         clients. Early stopping and the choice of a round use them. None if the round
@@ -233,11 +238,6 @@ class RoundRecord:
     def share(self) -> Optional[float]:
         """The one-shot head's share in a mean, if rows chose it."""
         return (self.details or {}).get("share")
-
-    @property
-    def floor(self) -> float:
-        """The floor of a mean's probabilities; see `AverageHead`."""
-        return (self.details or {}).get("floor", 0.0)
 
     @property
     def title_after(self) -> str:

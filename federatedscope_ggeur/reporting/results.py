@@ -344,8 +344,8 @@ def _remarks(results: Results) -> list[str]:
     if final.kept is not None:
         solved = results.closed_form
         about = (solved.details if solved else None) or {}
-        averaged = about.get("averaged", False)
-        lines.append(kept_line(final.kept, averaged, results.calibrated))
+        share = results.calibrated.share if results.calibrated else None
+        lines.append(kept_line(final.kept, about.get("averaged", False), share))
     if final.probabilities is not None:
         lines.append(probabilities_line(final))
         if final.probabilities.absent is not None:

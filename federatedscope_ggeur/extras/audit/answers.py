@@ -213,8 +213,9 @@ def numbers_of(
         asked = [] if query is None else zip(query.candidates, query.temperatures)
         for candidate, by in asked:
             (one,) = left_out.scores(form, candidate)(part)
-            of_scored, scored = log_losses(one, part.labels, by)
-            of_candidate = torch.zeros(len(part), len(by)).double()
+            floors = query.floors
+            of_scored, scored = log_losses(one, part.labels, by, floors)
+            of_candidate = torch.zeros(len(part), len(of_scored)).double()
             of_candidate[scored] = LOSS_UNITS * of_scored.T
             each.append(of_candidate)
         losses.append(torch.cat(each, dim=1))

@@ -204,7 +204,11 @@ class History:
         demands = self._coordinator.server.settings.demands
         if not demands.keeps_best or self.round0 is None:
             return None
-        return kept_head(self.round0, self.rounds, self.calibrated)
+        return kept_head(self.round0, self.rounds, self._share)
+
+    @property
+    def _share(self) -> float | None:
+        return self.calibrated.share if self.calibrated else None
 
     @property
     def leaves_closed_form(self) -> bool:
@@ -337,8 +341,7 @@ class History:
     def _calibrated_by(self, head: str) -> CalibratedBy | None:
         """The source of a head's temperature; None if the head has none."""
         scaled = head == "trained" and self.scaling is not None
-        chose = self.calibrated is not None and self.calibrated.share is not None
-        if scaled or (head == "calibrated" and chose):
+        if scaled or (head == "calibrated" and self._share is not None):
             held_out = self._coordinator.server.held_share > 0
             return "held_out" if held_out else "validation"
         if self.kept is not None and self.kept.head == "average":

@@ -329,9 +329,12 @@ def spread_at_means(scores: Tensor, weights: Tensor) -> float:
 
 
 def left_out_losses(
-    score: LeftOut, rows: ScoredRows, by: Sequence[float]
+    score: LeftOut,
+    rows: ScoredRows,
+    by: Sequence[float],
+    floors: Sequence[float] = (0.0,),
 ) -> tuple[Tensor, int, float]:
-    """The summed `log_losses` of rows at each temperature, and of how many rows.
+    """The summed `log_losses` of rows, and of how many rows.
 
     Losses are summed by the rows' weights, if they have weights.
 
@@ -339,12 +342,12 @@ def left_out_losses(
     ----------
     score : LeftOut
     rows : ScoredRows
-    by : sequence of float
-        The temperatures.
+    by, floors : sequence of float
+        The temperatures and the floors.
 
     Returns
     -------
-    Tensor of shape (candidates, len(by)), float64
+    Tensor of shape (candidates, len(floors) x len(by)), float64
         The sums in nats, without the rows whose class has no score.
     int
         The number of the other rows.
@@ -352,11 +355,11 @@ def left_out_losses(
         The sum of their weights.
     """
     candidates = len(score(rows.part(slice(0))))
-    total = torch.zeros(candidates, len(by), dtype=torch.float64)
+    total = torch.zeros(candidates, len(floors) * len(by), dtype=torch.float64)
     known, weight = 0, 0.0
     for part in _parts(rows):
         for place, scores in enumerate(score(part)):
-            losses, scored = log_losses(scores, part.labels, by)
+            losses, scored = log_losses(scores, part.labels, by, floors)
             total[place] += part.summed(losses, scored)
         rows_now = int(scored.sum())  # the same rows for every candidate
         known += rows_now
@@ -365,26 +368,29 @@ def left_out_losses(
 
 
 def log_losses(
-    scores: Tensor, labels: Tensor, by: Sequence[float], floor: float = 0.0
+    scores: Tensor,
+    labels: Tensor,
+    by: Sequence[float],
+    floors: Sequence[float] = (0.0,),
 ) -> tuple[Tensor, Tensor]:
     """The smoothed log-loss of rows at each temperature, for rows whose class has a
     score.
 
     It is ``-log((1 - s) q + s / C)``, with `SMOOTHING` as s and ``q = (1 - e) p + e /
-    C``, where e is the `floor`.
+    C``, where e is a floor.
 
     Parameters
     ----------
     scores : Tensor of shape (n, C)
     labels : Tensor of shape (n,), int64
-    by : sequence of float
-        The temperatures.
-    floor : float
+    by, floors : sequence of float
+        The temperatures and the floors.
 
     Returns
     -------
-    Tensor of shape (len(by), m)
-        The log-losses of the m rows whose class has a score.
+    Tensor of shape (len(floors) x len(by), m)
+        The log-losses of the m rows whose class has a score: at the first floor for
+        each temperature, and so on.
     Tensor of shape (n,), bool
         Whether the class of each row has a score.
     """
@@ -392,9 +398,12 @@ def log_losses(
     scored = torch.isfinite(own)
     scores, own = scores[scored], own[scored]
     logs = torch.stack([own / t - (scores / t).logsumexp(dim=1) for t in by])
-    equal = SMOOTHING + floor - SMOOTHING * floor
-    least = torch.full_like(logs, math.log(equal / scores.shape[1]))
-    return -torch.logaddexp(logs + math.log1p(-equal), least), scored
+    each = []
+    for floor in floors:
+        equal = SMOOTHING + floor - SMOOTHING * floor
+        least = torch.full_like(logs, math.log(equal / scores.shape[1]))
+        each.append(-torch.logaddexp(logs + math.log1p(-equal), least))
+    return torch.cat(each), scored
 
 
 def confidence_edges() -> Tensor:
@@ -408,7 +417,7 @@ def confidence_edges() -> Tensor:
 
 
 def left_out_confidences(
-    score: LeftOut, rows: ScoredRows, temperature: float
+    score: LeftOut, rows: ScoredRows, temperature: float, floor: float = 0.0
 ) -> Tensor:
     """The number of rows whose largest probability lies in each bin: int64.
 
@@ -419,7 +428,9 @@ def left_out_confidences(
     edges = confidence_edges()
     for part in _parts(rows):
         (scores,) = score(part)
-        largest = Model.probabilities(scores / temperature).amax(dim=1).nan_to_num(0.0)
+        shares = Model.probabilities(scores / temperature)
+        shares = (1 - floor) * shares + floor / shares.shape[1]
+        largest = shares.amax(dim=1).nan_to_num(0.0)
         place = torch.bucketize(largest.double(), edges[:-1])
         counts += torch.bincount(place, minlength=CONFIDENCE_BINS)
     return counts

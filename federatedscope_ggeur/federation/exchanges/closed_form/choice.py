@@ -201,24 +201,26 @@ class HitCounts(wire.Payload, kind="hit_counts"):
             raise wire.refusal(field, f"must be at most {rows}, got {value}")
 
 
-#: The most heads in closed form whose log-losses are asked for.
+#: The most candidates whose log-losses are asked for.
 FINALISTS = 6
-#: The most candidates of a query: the means of two heads.
-_CANDIDATES = 20
+#: The floors that are tried for a head that can have one; see `AverageHead`.
+FLOORS = (0.0, 0.02, 0.05, 0.1, 0.2)
 
 
-def _number_problem(candidates: Tensor) -> str:
+def _number_problem(count: int, most: int) -> str:
     """What is wrong with the number of candidates; "" if nothing is."""
-    if 0 < len(candidates) <= _CANDIDATES:
-        return ""
-    return f"expected 1 to {_CANDIDATES} candidates, got {len(candidates)}"
+    return "" if 0 < count <= most else f"expected 1 to {most}, got {count}"
 
 
 def _candidates_problem(candidates: Tensor) -> str:
-    problem = _number_problem(candidates)
+    problem = _number_problem(len(candidates), FINALISTS)
     if not problem and ((candidates < 0).any() or (candidates.diff() <= 0).any()):
         problem = "they must be ascending, from 0"
     return problem
+
+
+def _losses_problem(losses: Tensor) -> str:
+    return _number_problem(len(losses), FINALISTS * len(FLOORS))
 
 
 def _temperatures_problem(temperatures: Tensor) -> str:
@@ -233,9 +235,11 @@ class LossQuery(wire.Payload, kind="loss_query"):
     Attributes
     ----------
     candidates : tuple of int
-        Their places among the candidates.
+        Their places among the candidates, at most `FINALISTS`.
     temperatures : tuple of tuple of float
         The temperatures of each candidate, ascending; there are `TEMPERATURES` of them.
+    has_floors : bool
+        Whether each candidate is tried with each of the `FLOORS`.
     """
 
     candidates: tuple[int, ...] = wire.integers(problem=_candidates_problem)
@@ -250,10 +254,17 @@ class LossQuery(wire.Payload, kind="loss_query"):
         ),
     )
 
+    has_floors: bool = wire.flag(default=False, optional=True)
+
+    @property
+    def floors(self) -> tuple[float, ...]:
+        """The floors with which each candidate is tried."""
+        return FLOORS if self.has_floors else FLOORS[:1]
+
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of the answer: candidates and temperatures."""
-        return len(self.candidates), TEMPERATURES
+        """The shape of the answer: candidates with floors, and temperatures."""
+        return len(self.candidates) * len(self.floors), TEMPERATURES
 
 
 #: The bounds of log-losses that are summed over rows.
@@ -282,8 +293,9 @@ class LogLosses(wire.Payload, kind="log_losses"):
     rows : int
         The number of summed rows; 0 if there are fewer than
         ``ggeur.privacy.min_samples``.
-    losses : Tensor of shape (candidates, TEMPERATURES), int64
-        Sums over these rows at each temperature, in 1/64 nat.
+    losses : Tensor of shape (candidates x floors, TEMPERATURES), int64
+        Sums over these rows at each temperature, in 1/64 nat; first those of the first
+        candidate with each floor.
     weight : float or None
         The summed weight of these rows; None if rows have no weights.
     """
@@ -291,7 +303,7 @@ class LogLosses(wire.Payload, kind="log_losses"):
     client: int = wire.client()
     rows: int = wire.integer()
     losses: Tensor = wire.tensor(
-        I64, (None, TEMPERATURES), LOSSES, problem=_number_problem
+        I64, (None, TEMPERATURES), LOSSES, problem=_losses_problem
     )
     weight: float | None = wire.number(when=_is_weighted, default=None)
 
@@ -300,10 +312,11 @@ class LogLosses(wire.Payload, kind="log_losses"):
         check_losses(weight, self.losses, schema.num_classes)
         _check_weight(self.weight, self.rows)
 
-    def require_of(self, candidates: int) -> None:
-        """Raise `MessageError` if these are not the losses of so many candidates."""
-        if len(self.losses) != candidates:
-            problem = f"{len(self.losses)} candidates, but {candidates} were asked for"
+    def require_of(self, shape: tuple[int, int]) -> None:
+        """Raise `MessageError` if the losses do not have the `shape` of the query."""
+        found, asked = len(self.losses), shape[0]
+        if found != asked:
+            problem = f"those of {found} heads, but {asked} were asked for"
             raise refusal(self.client, "losses", problem)
 
 
@@ -315,6 +328,8 @@ class OneCandidate(wire.Payload, kind="one_candidate"):
     candidate : int
         Its place among the candidates.
     temperature : float
+    floor : float
+        That of its probabilities.
     summed : bool
         Whether the client's rows are in the components.
     gives_offsets : bool
@@ -327,6 +342,7 @@ class OneCandidate(wire.Payload, kind="one_candidate"):
     )
     summed: bool = wire.flag(default=True, optional=True)
     gives_offsets: bool = wire.flag(default=False, optional=True)
+    floor: float = wire.number(FLOORS[-1], default=0.0, optional=True)
 
 
 class Confidences(wire.Payload, kind="confidences"):
@@ -391,17 +407,74 @@ class Choice(NamedTuple):
 
 
 class Temperature(NamedTuple):
-    """The temperature of a head, with its record.
+    """The temperature and the floor of a head, with a record of them.
 
     Attributes
     ----------
     value : float
         1 if none was found.
     details : dict
+    floor : float
     """
 
     value: float
     details: dict[str, Any]
+    floor: float = 0.0
+
+
+class Calibration(NamedTuple):
+    """The calibration of one candidate with the least log-loss.
+
+    Attributes
+    ----------
+    temperature, floor : float
+    loss : float
+        The mean log-loss of the rows.
+    cost : float
+        That, and what the floor costs.
+    """
+
+    temperature: float
+    floor: float
+    loss: float
+    cost: float
+
+
+#: Turns the mean log-losses at some temperatures into the best one and its log-loss.
+Fit = Callable[[Sequence[float], Sequence[float]], "tuple[float, float]"]
+
+
+def calibrations(
+    losses: Tensor,
+    by: Sequence[Sequence[float]],
+    floors: Sequence[float],
+    rows: int,
+    fit: Fit = best_temperature,
+) -> list[Calibration]:
+    """The best calibration of each candidate.
+
+    A floor has to gain half of log(`rows`) nats, as Schwarz's criterion (1978) asks of
+    one more number.
+
+    Parameters
+    ----------
+    losses : Tensor of shape (candidates x floors, temperatures)
+        The mean log-losses of `rows` rows.
+    by : sequence of sequence of float
+        The temperatures of each candidate.
+    floors : sequence of float
+    rows : int
+    fit : callable
+    """
+    best = []
+    for each, tried in zip(losses.split(len(floors)), by):
+        found = []
+        for floor, of_floor in zip(floors, each.tolist()):
+            temperature, loss = fit(of_floor, tried)
+            cost = loss + (floor > 0) * math.log(rows) / 2 / rows
+            found.append(Calibration(temperature, floor, loss, cost))
+        best.append(min(found, key=lambda one: one.cost))
+    return best
 
 
 CONFOUNDED = (
@@ -477,21 +550,21 @@ def choose_by_losses(
     candidates: Sequence[ClosedForm],
     choice: Choice,
     answers: Sequence[LogLosses],
-    by: Sequence[Sequence[float]],
+    query: LossQuery,
     withheld: Mapping[str, float],
 ) -> tuple[Choice, Temperature]:
-    """Choose the finalist with the least log-loss, and its temperature.
+    """Choose the finalist with the least log-loss, its temperature and its floor.
 
-    Each finalist has the log-loss of its own best temperature. On a tie the earlier one
-    is taken. Without answers the choice stays.
+    Each finalist has the log-loss of its own best temperature and floor. On a tie the
+    earlier one is taken. Without answers the choice stays.
 
     Parameters
     ----------
     candidates : sequence of ClosedForm
     choice : Choice
     answers : sequence of LogLosses
-    by : sequence of sequence of float
-        The temperatures that clients have tried, for each finalist.
+    query : LossQuery
+        What clients were asked.
     withheld : mapping from "client" and "domain" to float
         Results of `cost_of_withheld`. Each is added to the log-loss of finalists that
         have no components for these rows; see `ClosedForm.lacks_withheld`.
@@ -501,30 +574,34 @@ def choose_by_losses(
         why = "no client has enough rows to leave any out"
         return choice, Temperature(1.0, {"not_calibrated": why})
     summed = torch.stack([answer.losses for answer in answers]).sum(dim=0)
-    means = (summed.double() / LOSS_UNITS / _weight_of(answers, rows)).tolist()
-    fitted = [best_temperature(each, tried) for each, tried in zip(means, by)]
+    means = summed.double() / LOSS_UNITS / _weight_of(answers, rows)
+    by, floors = query.temperatures, query.floors
+    fitted = calibrations(means, by, floors, rows)
     details = dict(choice.details)
     if "candidates" in details:
         scored = [dict(each) for each in details["candidates"]]
-        for place, (_, loss) in zip(choice.finalists, fitted):
-            scored[place]["left_out_loss"] = loss
+        for place, one in zip(choice.finalists, fitted):
+            scored[place]["left_out_loss"] = one.loss
         details["candidates"] = scored
     costs = [
-        loss + withheld.get(candidates[place].lacks_withheld, 0.0)
-        for place, (_, loss) in zip(choice.finalists, fitted)
+        one.cost + withheld.get(candidates[place].lacks_withheld, 0.0)
+        for place, one in zip(choice.finalists, fitted)
     ]
     behind = _far_behind(candidates, choice, withheld)
     best = min(set(range(len(costs))) - behind, key=lambda k: (costs[k], k))
-    value, least = fitted[best]
+    value, floor, least, _ = fitted[best]
     told = {"temperature": value, "temperature_rows": rows, "left_out_loss": least}
+    if query.has_floors:
+        told["floor"] = floor
     if 1.0 in by[best]:
-        told["left_out_loss_before"] = means[best][list(by[best]).index(1.0)]
+        as_it_is = means[best * len(floors), by[best].index(1.0)]
+        told["left_out_loss_before"] = float(as_it_is)
     place = choice.finalists[best]
     if place != choice.candidate:
         taken = candidates[place]
         start = None if choice.start is None else taken
         choice = choice._replace(form=taken, start=start, candidate=place)
-    return choice._replace(details=details), Temperature(value, told)
+    return choice._replace(details=details), Temperature(value, told, floor)
 
 
 def _far_behind(

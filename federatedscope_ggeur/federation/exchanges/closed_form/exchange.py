@@ -43,6 +43,7 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
+from federatedscope_ggeur.models.folding import with_floor
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Kept, Privacy, Round0, RoundRecord
 
@@ -62,7 +63,7 @@ from . import keys
 from .choice import (
     APART,
     ENDS,
-    FINALISTS,
+    FLOORS,
     NO_GAIN,
     NO_HEAD,
     OWN_HEADS,
@@ -199,9 +200,9 @@ class ClosedFormClient(ClientSide):
     def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
         """Compute the log-losses of a few candidates on the rows of `hit_counts`.
 
-        There is one loss for each candidate and temperature. Validation rows count only
-        if there are at least ``min_samples``. A restarted client has lost the
-        components and reports no rows.
+        There is one loss for each candidate, floor and temperature. Validation rows
+        count only if there are at least ``min_samples``. A restarted client has lost
+        the components and reports no rows.
 
         Raises
         ------
@@ -210,8 +211,6 @@ class ClosedFormClient(ClientSide):
         """
         if message is not None:
             self._note(message)
-        if len(query.candidates) > FINALISTS:
-            raise self.refused(f"at most {FINALISTS} candidates", "candidates")
         self._check(query, "log-losses", query.candidates[-1])
         if self._asked is None:
             nothing = torch.zeros(query.shape, dtype=torch.int64)
@@ -221,9 +220,10 @@ class ClosedFormClient(ClientSide):
         rows, losses, weight = 0, [], None
         for candidate, by in zip(query.candidates, query.temperatures):
             scores = self._scores(self._asked, candidate)
-            rows, sums, weight = sum_losses(scores, parts, by, least)
-            losses.append(sums[0])
-        return LogLosses(self.client.number, rows, torch.stack(losses), weight)
+            floors = query.floors
+            rows, sums, weight = sum_losses(scores, parts, by, least, floors)
+            losses.append(sums[0].view(len(floors), len(by)))
+        return LogLosses(self.client.number, rows, torch.cat(losses), weight)
 
     def confidences(self, query: OneCandidate) -> Confidences:
         """Count how sure one candidate is on the rows of `log_losses`.
@@ -240,7 +240,8 @@ class ClosedFormClient(ClientSide):
             scores = self._scores(self._asked, query.candidate)
             for part in self.parts(self._asked):
                 if part.inside.all() or len(part) >= least:
-                    counts += left_out_confidences(scores, part, query.temperature)
+                    by, floor = query.temperature, query.floor
+                    counts += left_out_confidences(scores, part, by, floor)
         if int(counts.sum()) < least:
             counts = torch.zeros_like(counts)
         return Confidences(self.client.number, counts)
@@ -385,7 +386,11 @@ def rounded_hits(hits: Tensor, weight: float, rows: int) -> Tensor:
 
 
 def sum_losses(
-    score: LeftOut, parts: Iterable[ScoredRows], by: Sequence[float], least: int
+    score: LeftOut,
+    parts: Iterable[ScoredRows],
+    by: Sequence[float],
+    least: int,
+    floors: Sequence[float] = FLOORS[:1],
 ) -> tuple[int, Tensor, float | None]:
     """Sum a client's log-losses on left-out rows; returns the rows and the sums.
 
@@ -399,17 +404,18 @@ def sum_losses(
         The temperatures.
     least : int
         The smallest number of rows that is reported; otherwise rows and sums are 0.
+    floors : sequence of float
 
     Returns
     -------
     int
-    Tensor of shape (candidates, len(by)), int64
+    Tensor of shape (candidates, len(floors) x len(by)), int64
         The summed losses, in 1/64 nat.
     float or None
         The summed weight of these rows; None if rows have no weights.
     """
     parts = list(parts)
-    scored = [(part, *left_out_losses(score, part, by)) for part in parts]
+    scored = [(part, *left_out_losses(score, part, by, floors)) for part in parts]
     counted = [one for one in scored if one[0].inside.all() or one[2] >= least]
     losses = torch.stack([losses for _, losses, *_ in counted]).sum(dim=0)
     known = sum(rows for _, _, rows, _ in counted)
@@ -469,7 +475,7 @@ def _validate_losses(
     exchange: ClosedFormExchange, request: Request, answer: LogLosses
 ) -> None:
     require_uploader(exchange, request, answer)
-    answer.require_of(exchange.asked_losses)
+    answer.require_of(exchange.asked.shape)
 
 
 LOG_LOSSES = RequestKind(
@@ -518,8 +524,8 @@ class ClosedFormExchange(Exchange):
     solver : HeadSolver
     lda : LinearDiscriminant or None
         The LDA that clients' rows prefer. Clients' own heads are made from this LDA.
-    asked_losses : int
-        The number of candidates whose log-losses clients were asked for.
+    asked : LossQuery
+        The log-losses that clients were asked for.
     """
 
     KINDS = (LEAVE_ONE_OUT, LOG_LOSSES, CONFIDENCES)
@@ -549,7 +555,7 @@ class ClosedFormExchange(Exchange):
         self._details: dict[str, Any] = {}
         self._sent = b""
         self.lda: LinearDiscriminant | None = None
-        self.asked_losses = 0
+        self.asked: LossQuery
         self._withheld: Mapping[str, float] = {}
         self._counts: Sequence[HitCounts] = ()
         self._record: RoundRecord | None = None
@@ -617,6 +623,8 @@ class ClosedFormExchange(Exchange):
         vector = to_vector(solved.model)
         if self._demands.keeps_best:
             vector = recast(solved.model, vector, server.scored_model, trained=False)
+        if temperature.floor:
+            vector = with_floor(server.scored_model, vector, temperature.floor)
         server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
         if server.averages and choice.details.get("absent_rows"):
@@ -806,7 +814,7 @@ class ClosedFormExchange(Exchange):
             )
             answers = yield from self._losses(components, choice, by)
             choice, temperature = choose_by_losses(
-                candidates, choice, answers, by, self._withheld
+                candidates, choice, answers, self.asked, self._withheld
             )
         if choice.candidate is None:
             head = self.solver.solve(choice.form, held)
@@ -828,7 +836,7 @@ class ClosedFormExchange(Exchange):
         if reason:
             return choice, Temperature(1.0, {"not_calibrated": reason}), head
         if "temperature" in temperature.details and self._demands.tells_confidence:
-            bins = yield from self._confidences(choice.candidate, temperature.value)
+            bins = yield from self._confidences(choice.candidate, temperature)
             temperature.details["confidence_bins"] = bins
         return choice, temperature, head
 
@@ -836,19 +844,20 @@ class ClosedFormExchange(Exchange):
         self, components: Components, choice: Choice, by: tuple[tuple[float, ...], ...]
     ) -> Requests[list[LogLosses]]:
         """Ask clients for the log-losses of the finalists."""
-        query = LossQuery(choice.finalists, by).to_bytes()
-        self.asked_losses = len(by)
+        has_floors = self.server.scored_model.has_floor
+        self.asked = LossQuery(choice.finalists, by, has_floors)
         # Clients that have counted hits have the components.
         parts = b"" if self._sent else self._left_out_of(components)
-        return (yield from self._ask(LOG_LOSSES, parts, query))
+        return (yield from self._ask(LOG_LOSSES, parts, self.asked.to_bytes()))
 
     def _confidences(
-        self, candidate: int | None, temperature: float
+        self, candidate: int | None, temperature: Temperature
     ) -> Requests[list[int]]:
         """Ask clients how sure a candidate is of their left-out rows; returns bins."""
         assert candidate is not None, "left-out rows have scored the candidates"
-        query = OneCandidate(candidate, temperature).to_bytes()
-        counted = yield from self._ask(CONFIDENCES, query)
+        value, _, floor = temperature
+        query = OneCandidate(candidate, value, floor=floor)
+        counted = yield from self._ask(CONFIDENCES, query.to_bytes())
         counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
         return sum((one.counts for one in counted), counts).tolist()
 
@@ -925,9 +934,7 @@ def absent_rows(round0: Round0) -> int:
 
 
 def kept_head(
-    round0: Round0,
-    rounds: Sequence[RoundRecord],
-    calibrated: RoundRecord | None = None,
+    round0: Round0, rounds: Sequence[RoundRecord], share: float | None = None
 ) -> Kept:
     """Decide which head is kept after these rounds, without using test rows.
 
@@ -940,16 +947,16 @@ def kept_head(
 
     If the run averages the two heads, that mean takes the place of the trained head.
     Without validation rows it is kept. Rows that training did not see may have chosen
-    the share of each head. Then the one-shot head is kept if it has the whole share,
-    without a floor, and knows every class, and else the mean.
+    the share of each head. Then the one-shot head is kept if it has the whole share and
+    knows every class, and else the mean.
 
     Parameters
     ----------
     round0 : Round0
         The record of round 0.
     rounds : sequence of RoundRecord
-    calibrated : RoundRecord, optional
-        The head that was made after the last round.
+    share : float, optional
+        The one-shot head's share in the mean, if rows chose it.
     """
     solved = round0.closed_form
     if solved is None:
@@ -966,9 +973,8 @@ def kept_head(
     averaged = details.get("averaged", False)
     if details.get("confounded_share", 0.0) > LARGER_PART:
         return Kept("trained", "confounded", before, after)
-    if calibrated is not None and calibrated.share is not None:
-        whole = calibrated.share == 1 and not calibrated.floor
-        if whole and not absent_rows(round0):
+    if share is not None:
+        if share == 1 and not absent_rows(round0):
             return Kept("closed_form", "log_loss", before, after)
         return Kept("average", "log_loss", before, after)
     if before is not None and after is not None:

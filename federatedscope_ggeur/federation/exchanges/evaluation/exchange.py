@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -44,7 +44,14 @@ from ..base import (
     register_exchange,
     require_known,
 )
-from ..closed_form.choice import LEAST_HELD_OUT, LEAST_VALIDATION, LogLosses, LossQuery
+from ..closed_form.choice import (
+    LEAST_HELD_OUT,
+    LEAST_VALIDATION,
+    Calibration,
+    LogLosses,
+    LossQuery,
+    calibrations,
+)
 from ..closed_form.exchange import ClosedFormClient
 from ..training.exchange import TrainingExchange, head_broadcast, own_broadcast
 from ..training.messages import Broadcast
@@ -82,17 +89,13 @@ _TEMPERATURES = tuple(
 _NO_SCORE = -1e6
 #: The one-shot head's shares in a mean, of which rows not trained on choose one.
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-#: The floors of a mean; see `AverageHead`.
-_FLOORS = (0.0, 0.05, 0.1, 0.2)
-#: Each mean that is a candidate: its floor, and the one-shot head's share.
-_MEANS = tuple(product(_FLOORS, _SHARES))
-#: What a floor has to gain in nats: Akaike's criterion for one more number.
-_COST_OF_FLOOR = 1.0
 
 
-def _likeliest(losses: Sequence[float], rows: int) -> tuple[float, float]:
-    """The likeliest temperature by the mean log-losses of `rows` rows at each of
-    `_TEMPERATURES`, and its log-loss.
+def _likeliest(
+    rows: int, losses: Sequence[float], by: Sequence[float]
+) -> tuple[float, float]:
+    """The likeliest temperature by the mean log-losses of `rows` rows at each of those
+    in `by`, and its log-loss.
 
     Its logarithm has the prior N(0, log(4)^2). That matters where hardly any row is
     wrong: there each sharper temperature has less log-loss.
@@ -101,8 +104,8 @@ def _likeliest(losses: Sequence[float], rows: int) -> tuple[float, float]:
     def prior(temperature: float) -> float:
         return (math.log(temperature) / math.log(4)) ** 2 / 2 / rows
 
-    posterior = [x + prior(by) for x, by in zip(losses, _TEMPERATURES)]
-    temperature, least = best_temperature(posterior, _TEMPERATURES)
+    posterior = [x + prior(tried) for x, tried in zip(losses, by)]
+    temperature, least = best_temperature(posterior, by)
     return temperature, least - prior(temperature)
 
 
@@ -155,7 +158,8 @@ class EvaluationClient(ClientSide):
 
         These are validation rows and `Client.held_out`. A client with fewer of either
         than ``ggeur.privacy.min_samples`` reports none of them. There is one candidate,
-        the head; or the head is a mean of two, and the candidates are `_MEANS`.
+        the head; or the head is a mean of two, and the candidates are `_SHARES` of the
+        one-shot head, each with several floors.
 
         Raises
         ------
@@ -191,14 +195,15 @@ class EvaluationClient(ClientSide):
 
     def _check(self, query: LossQuery, model: Model, held: Tensor) -> None:
         """Require candidates of which the client can compute losses."""
-        mean = query.candidates == tuple(range(len(_MEANS)))
+        asked = query.candidates, query.has_floors
+        mean = asked == (tuple(range(len(_SHARES))), True)
         if self.client.one_shot is not None:
             fits = mean
         elif mean:
             # With rows in it, the one-shot head would have to leave them out.
             fits = isinstance(model, AverageHead) and not held.any()
         else:
-            fits = query.candidates == (0,)
+            fits = asked == ((0,), False)
         if not fits:
             raise self.refused("there are no such heads", "candidates")
 
@@ -250,18 +255,20 @@ def _candidates(
         return torch.stack([mean.mixed(halves, share) for share in _SHARES], dim=1)
 
     logits = mean.in_chunks(by_share, both).cpu().double()
-    return list(logits.unbind(dim=1)) * len(_FLOORS)
+    return list(logits.unbind(dim=1))
 
 
 def _losses(logits: Sequence[Tensor], labels: Tensor, query: LossQuery) -> Tensor:
     """The log-losses of all rows by each candidate of a query, in nats.
 
-    A class without a score has the probability 0: all candidates count the same rows.
+    The shape is that of the answer. A class without a score has the probability 0: all
+    candidates count the same rows.
     """
-    floors = [floor for floor, _ in _MEANS] if len(logits) > 1 else [0.0]
-    asked = zip(logits, query.temperatures, floors)
-    losses = [log_losses(z.clamp(min=_NO_SCORE), labels, by, e) for z, by, e in asked]
-    return torch.stack([each for each, _ in losses]).sum(dim=2)
+    each = []
+    for one, by in zip(logits, query.temperatures):
+        losses, _ = log_losses(one.clamp(min=_NO_SCORE), labels, by, query.floors)
+        each.append(losses.sum(dim=1))
+    return torch.cat(each).view(query.shape)
 
 
 def _advice(settings: RoleSettings) -> str:
@@ -308,7 +315,7 @@ def _validate_losses(
     exchange: EvaluationExchange, request: Request, answer: LogLosses
 ) -> None:
     require_known(answer.client, exchange.server.client_domains)
-    answer.require_of(len(exchange.asked_candidates))
+    answer.require_of(exchange.asked.shape)
 
 
 def _bound_unseen(
@@ -356,7 +363,7 @@ class EvaluationExchange(Exchange):
         "each client's scores: rows, hits and the sum of their losses, also without "
         "the rows of classes that nobody sent; once rounded log-losses on rows for "
         "validation or held out of training, at 25 temperatures, for up to five heads "
-        "with four floors each, also of classes that the client withholds"
+        "with five floors each, also of classes that the client withholds"
     )
 
     def __init__(self, course):
@@ -409,7 +416,8 @@ class EvaluationExchange(Exchange):
         probabilities = total.probabilities
         if probabilities is not None:
             absent = total.absent(len(self._absent))
-            probabilities = replace(probabilities, absent=absent)
+            floor = server.floor_of(server.head_params(number == 0))
+            probabilities = replace(probabilities, absent=absent, floor=floor)
         return {
             "accuracy": accuracy,
             "avg": avg,
@@ -447,28 +455,25 @@ class EvaluationExchange(Exchange):
         losses, rows = yield from self._losses_on_unseen(number)
         if rows < (LEAST_HELD_OUT if server.held_share else LEAST_VALIDATION):
             return None
-        means, as_it_is = (losses / rows).tolist(), _TEMPERATURES.index(1.0)
-        fitted = [_likeliest(each, rows) for each in means]
+        means, as_it_is = losses / rows, _TEMPERATURES.index(1.0)
+        by, floors = self.asked.temperatures, self.asked.floors
+        fitted = calibrations(means, by, floors, rows, partial(_likeliest, rows))
         if server.averages and not server.unsent:
-            alone = _MEANS.index((0.0, 1.0))
-            # Left-out rows gave the one-shot head its own.
-            fitted[alone] = 1.0, means[alone][as_it_is]
-
-        def cost(place: int) -> float:
-            has_floor = server.averages and _MEANS[place][0] > 0
-            return fitted[place][1] + has_floor * _COST_OF_FLOOR / rows
-
-        best = min(range(len(fitted)), key=cost)
-        temperature, least = fitted[best]
+            # Left-out rows gave the one-shot head its own temperature and floor.
+            own = server.floor_of(server.head_params(closed_form=True))
+            loss = float(means[floors.index(own) - len(floors), as_it_is])
+            fitted[-1] = Calibration(1.0, own, loss, loss)
+        best = min(range(len(fitted)), key=lambda place: fitted[place].cost)
+        temperature, floor, least, _ = fitted[best]
         server.trained_temperature = temperature
         if server.averages:
-            server.floor, server.share = _MEANS[best]
+            server.share, server.floor = _SHARES[best], floor
         scored = yield from self.course.evaluate(number)
         spent = self.course.spent() - started
         if server.averages:
             details = {
                 "share": server.share,
-                "floor": server.floor,
+                "floor": floor,
                 "temperature": temperature,
                 "rows": rows,
                 "loss": least,
@@ -482,23 +487,24 @@ class EvaluationExchange(Exchange):
             temperature=temperature,
             rows=rows,
             loss=least,
-            loss_before=means[best][as_it_is],
+            loss_before=float(means[best, as_it_is]),
             probabilities=scored["probabilities"],
             **spent.recorded(),
         )
 
     @property
-    def asked_candidates(self) -> tuple[int, ...]:
-        """The candidates whose log-losses clients are asked for."""
-        return tuple(range(len(_MEANS))) if self.server.averages else (0,)
+    def asked(self) -> LossQuery:
+        """The log-losses that clients are asked for."""
+        means = self.server.averages
+        candidates = tuple(range(len(_SHARES))) if means else (0,)
+        return LossQuery(candidates, (_TEMPERATURES,) * len(candidates), means)
 
     def _losses_on_unseen(self, number: int) -> Requests[tuple[Tensor, int]]:
         """The log-loss of each candidate for each temperature, and the number of rows.
 
         See `EvaluationClient.validation_losses`.
         """
-        server, asked = self.server, self.asked_candidates
-        query = LossQuery(asked, (_TEMPERATURES,) * len(asked))
+        server, query = self.server, self.asked
         if self.course.plan.server_evaluates:
             head = server.scored_model.at(server.head_params())
             rows = list(self.course.rows["val"].values())

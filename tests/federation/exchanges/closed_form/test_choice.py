@@ -18,11 +18,14 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges.closed_form import exchange
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+    FLOORS,
     Choice,
     HitCounts,
     LeaveOneOut,
     LogLosses,
+    LossQuery,
     best_finalist,
+    calibrations,
     choose_by_hits,
     choose_by_losses,
     cost_of_withheld,
@@ -213,7 +216,10 @@ class TestLosses:
             clients=torch.arange(CLASSES) % 2,
         )
     )
-    by = ((0.5, 1.0, 2.0),) * 4
+
+    def query(self, choice):
+        by = ((0.5, 1.0, 2.0),) * len(choice.finalists)
+        return LossQuery(choice.finalists, by)
 
     def choice(self, *hits):
         """The choice by hits; each kind has its hits at one strength."""
@@ -226,10 +232,8 @@ class TestLosses:
         """The kind that is taken, if each finalist is best at 1 with this loss."""
         rows = torch.tensor(least)[:, None] + torch.tensor([0.5, 0.0, 0.5])
         answer = LogLosses(1, 100, (6400 * rows).long())
-        found = choose_by_losses(
-            self.form.candidates(), choice, [answer], self.by, withheld
-        )
-        return found[0]
+        candidates, query = self.form.candidates(), self.query(choice)
+        return choose_by_losses(candidates, choice, [answer], query, withheld)[0]
 
     def test_the_least_log_loss_decides_the_kind(self):
         choice = self.choice(90, 88, 99, 98)
@@ -281,8 +285,8 @@ class TestLosses:
     def test_without_losses_hits_decide(self):
         choice = self.choice(90, 80, 99, 80)
         nothing = LogLosses(1, 0, torch.zeros(3, 3, dtype=torch.int64))
-        candidates = self.form.candidates()
-        found = choose_by_losses(candidates, choice, [nothing], self.by, {})
+        candidates, query = self.form.candidates(), self.query(choice)
+        found = choose_by_losses(candidates, choice, [nothing], query, {})
         assert found[0] == choice
         assert found[1].value == 1.0
         assert choice.form.choice.name == "mixture"
@@ -293,6 +297,20 @@ class TestLosses:
         start = best_finalist(candidates, choice, lambda one: one.can_start)
         wanted = {"closed_form": "lda", "standardize": True, "shrinkage": 0.3}
         assert start.choice.described() == wanted
+
+
+@pytest.mark.parametrize(("gain", "floor"), [(0.02, 0.0), (0.03, 0.05)])
+def test_a_floor_has_to_gain_what_one_more_number_costs(gain, floor):
+    """Of 100 rows it is half of log 100 nats in all. Each candidate has its own."""
+    floors, by = FLOORS, (0.5, 1.0, 2.0)
+    rows = torch.full((2, len(floors)), 0.4)
+    rows[1, floors.index(0.05)] -= gain
+    losses = rows.flatten()[:, None] + torch.tensor([0.5, 0.0, 0.5])
+    plain, raised = calibrations(losses, (by, by), floors, 100)
+    assert plain[:3] == (1.0, 0.0, pytest.approx(0.4))
+    assert raised[:2] == (1.0, floor)
+    costs = floor and math.log(100) / 2 / 100
+    assert raised.cost == pytest.approx(raised.loss + costs)
 
 
 @pytest.mark.parametrize("compares", [True, False])
