@@ -36,7 +36,7 @@ GOLDEN = {
     "LeaveOneOut": "42c0787bb93f213b",
     "HitCounts": "f89fca03419f1bc7",
     "LossQuery": "07768d5ab46fbd3c",
-    "LogLosses": "c72532123de0b0fb",
+    "LogLosses": "a33491804f9abe18",
     "OneCandidate": "9d19fbbced5eece8",
     "Confidences": "81929e99365e6bac",
     "PersonalQuery": "d39ce51645fdf82d",

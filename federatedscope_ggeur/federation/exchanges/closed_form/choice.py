@@ -431,7 +431,7 @@ class Calibration(NamedTuple):
     loss : float
         The mean log-loss of the rows.
     cost : float
-        That, and what the floor costs.
+        That, and what temperature and floor cost.
     """
 
     temperature: float
@@ -440,16 +440,12 @@ class Calibration(NamedTuple):
     cost: float
 
 
-#: Turns the mean log-losses at some temperatures into the best one and its log-loss.
-Fit = Callable[[Sequence[float], Sequence[float]], "tuple[float, float]"]
-
-
 def calibrations(
     losses: Tensor,
     by: Sequence[Sequence[float]],
     floors: Sequence[float],
     rows: int,
-    fit: Fit = best_temperature,
+    prior: Callable[[float], float] = lambda temperature: 0.0,
 ) -> list[Calibration]:
     """The best calibration of each candidate.
 
@@ -464,14 +460,18 @@ def calibrations(
         The temperatures of each candidate.
     floors : sequence of float
     rows : int
-    fit : callable
+    prior : callable
+        What a temperature costs, in nats.
     """
     best = []
     for each, tried in zip(losses.split(len(floors)), by):
         found = []
         for floor, of_floor in zip(floors, each.tolist()):
-            temperature, loss = fit(of_floor, tried)
-            cost = loss + (floor > 0) * math.log(rows) / 2 / rows
+            posterior = [loss + prior(t) / rows for loss, t in zip(of_floor, tried)]
+            temperature, cost = best_temperature(posterior, tried)
+            loss = cost - prior(temperature) / rows
+            if floor:
+                cost += math.log(rows) / 2 / rows
             found.append(Calibration(temperature, floor, loss, cost))
         best.append(min(found, key=lambda one: one.cost))
     return best
@@ -737,7 +737,7 @@ _FAR_BETTER = 0.5
 LEAST_VALIDATION = 150
 #: So many rows held out by all clients are enough for it, and so few are too few. Less
 #: certain than by validation rows, it is much better than none: docs/heads.md.
-_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 200, 10
+_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 500, 10
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
 #: cannot be far off, and the trained head needs the rows more. Measured in
 #: docs/heads.md.

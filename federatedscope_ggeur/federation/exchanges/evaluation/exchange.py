@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -18,11 +17,7 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.schema import Declared
 from federatedscope_ggeur.models import Model, fold
-from federatedscope_ggeur.models.closed_forms import (
-    LOSS_UNITS,
-    best_temperature,
-    in_units,
-)
+from federatedscope_ggeur.models.closed_forms import LOSS_UNITS, in_units
 from federatedscope_ggeur.models.closed_forms.left_out import log_losses
 from federatedscope_ggeur.models.folding import AverageHead
 from federatedscope_ggeur.reporting import (
@@ -87,26 +82,19 @@ _TEMPERATURES = tuple(
 
 #: The least logit, which stands for that of a class without a score.
 _NO_SCORE = -1e6
+#: The scale of the prior of log temperatures. Measured in docs/heads.md.
+_LOG_SCALE = 0.4
 #: The one-shot head's shares in a mean, of which rows not trained on choose one.
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def _likeliest(
-    rows: int, losses: Sequence[float], by: Sequence[float]
-) -> tuple[float, float]:
-    """The likeliest temperature by the mean log-losses of `rows` rows at each of those
-    in `by`, and its log-loss.
+def _prior(temperature: float) -> float:
+    """What a temperature costs in nats: its logarithm has a Laplace prior.
 
-    Its logarithm has the prior N(0, log(4)^2). That matters where hardly any row is
-    wrong: there each sharper temperature has less log-loss.
+    Few rows move it little from 1, and many rows by any factor. Where hardly any row is
+    wrong, each sharper temperature has less log-loss, and the prior alone stops it.
     """
-
-    def prior(temperature: float) -> float:
-        return (math.log(temperature) / math.log(4)) ** 2 / 2 / rows
-
-    posterior = [x + prior(tried) for x, tried in zip(losses, by)]
-    temperature, least = best_temperature(posterior, by)
-    return temperature, least - prior(temperature)
+    return abs(math.log(temperature)) / _LOG_SCALE
 
 
 class EvaluationClient(ClientSide):
@@ -435,9 +423,8 @@ class EvaluationExchange(Exchange):
         """Choose and apply the trained head's temperature, and score its probabilities.
 
         The temperature is the likeliest one by validation rows and rows that were held
-        out; see `_likeliest`. In a mean of two heads they also choose the share of each
-        head and the floor, by least log-loss, and the mean is scored as a calibrated
-        head.
+        out; see `_prior`. In a mean of two heads they also choose the share of each
+        head and the floor, and the mean is scored as a calibrated head.
 
         Nothing is done if the head's logits cannot be divided, or if such rows are too
         few. At least `LEAST_VALIDATION` are needed, or `LEAST_HELD_OUT` if rows were
@@ -457,7 +444,7 @@ class EvaluationExchange(Exchange):
             return None
         means, as_it_is = losses / rows, _TEMPERATURES.index(1.0)
         by, floors = self.asked.temperatures, self.asked.floors
-        fitted = calibrations(means, by, floors, rows, partial(_likeliest, rows))
+        fitted = calibrations(means, by, floors, rows, _prior)
         if server.averages and not server.unsent:
             # Left-out rows gave the one-shot head its own temperature and floor.
             own = server.floor_of(server.head_params(closed_form=True))

@@ -358,20 +358,20 @@ def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
 @pytest.mark.parametrize(
     ("clients", "rows", "validation", "share"),
     [
-        (10, 1000, 0, 0.02),
-        (10, 1000, 149, 0.02),
+        (10, 1000, 0, 0.05),
+        (10, 1000, 149, 0.05),
         (10, 1000, 150, 0),
         # At most 15% of the rows, if these are enough.
         (10, 100, 0, 0.15),
         (2, 34, 0, 0.15),
         (1, 34, 0, 0),
         # Each client holds out 5 rows or none.
-        (40, 50, 0, 0.1),
-        (50, 50, 0, 0),
+        (100, 50, 0, 0.1),
+        (125, 50, 0, 0),
         (10, 0, 0, 0),
     ],
 )
-def test_about_200_rows_are_held_out_unless_rows_are_few_or_nearly_all_right(
+def test_about_500_rows_are_held_out_unless_rows_are_few_or_nearly_all_right(
     clients, rows, validation, share
 ):
     first = HitCounts(1, rows + validation, torch.zeros(1), validation, rows)
