@@ -511,7 +511,7 @@ def test_verdicts():
 
 ANSWERED_CLASSES, ANSWERED_DIM, LEAST, CLIENTS = 8, 12, 5, 6
 FORM = CLOSED_FORMS["lda"]()
-QUERY = choice.LossQuery((2, 9), (temperatures(4.0), temperatures(2.0)))
+QUERY = choice.LossQuery((2, 9), (temperatures(4.0), temperatures(2.0)), True)
 
 
 def drawn_rows(labels, seed):
@@ -549,12 +549,12 @@ def parts_of(k, x, y, is_sent):
 
 
 def losses_by_hand(left_out, rows):
-    """The summed log-losses of the two candidates: shape (2, 25)."""
+    """The summed log-losses of the two candidates with their floors."""
     each = [
-        left_out_losses(left_out.scores(FORM, candidate), rows, by)[0][0]
+        left_out_losses(left_out.scores(FORM, candidate), rows, by, QUERY.floors)[0]
         for candidate, by in zip(QUERY.candidates, QUERY.temperatures)
     ]
-    return torch.stack(each)
+    return torch.cat(each).view(QUERY.shape)
 
 
 def answered(truth, uploads, left_out, number_of_parts):

@@ -351,14 +351,16 @@ def test_log_losses_are_those_of_heads_fitted_without_the_row(kind):
     settings_of = {"ridge": {"strength": 0.3}, "ncm": {}}
     form = CLOSED_FORMS[kind](**settings_of.get(kind, {"shrinkage": 0.3}))
     held = Components.of_classes(stats(x, y, CLASSES))
-    by = (0.25, 1.0, 3.0)
-    found, known, _ = left_out_losses(form.leave_out(held), scored(x, y), by)
-    wanted = np.zeros(len(by))
+    by, floors = (0.25, 1.0, 3.0), (0.0, 0.2)
+    found, known, _ = left_out_losses(form.leave_out(held), scored(x, y), by, floors)
+    wanted = np.zeros(len(by) * len(floors))
     for i in range(len(y)):
         rest = np.arange(len(y)) != i
         head = form.solve(stats(x[rest], y[rest], CLASSES)).model.double()
         logits = head(torch.tensor(x[i : i + 1]))[0]
-        wanted += [smoothed_loss((logits / t).softmax(0)[y[i]], CLASSES) for t in by]
+        own = [(logits / t).softmax(0)[y[i]] for t in by]
+        raised = [(1 - e) * p + e / CLASSES for e in floors for p in own]
+        wanted += [smoothed_loss(p, CLASSES) for p in raised]
     assert known == len(y)
     np.testing.assert_allclose(found[0].numpy(), wanted, rtol=1e-5)
 

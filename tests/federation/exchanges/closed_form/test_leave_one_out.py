@@ -311,11 +311,13 @@ def test_rows_of_classes_that_nobody_sent_are_counted_from_the_threshold_on(miss
         assert ClosedFormClient(client, {}).hit_counts(message).absent == told
 
 
-def test_a_client_counts_confidences_of_one_head_alone():
+@pytest.mark.parametrize("floor", [0.0, 0.2])
+def test_a_client_counts_confidences_of_one_head_alone(floor):
     client, message, query = asked(1)
     side = ClosedFormClient(client, {})
     side.log_losses(message, query)
-    first = side.confidences(OneCandidate(0, 0.5))
+    head = OneCandidate(0, 0.5, floor=floor)
+    first = side.confidences(head)
     scores = message.scores(side.form, 0)
     sure = torch.cat(
         [
@@ -323,13 +325,14 @@ def test_a_client_counts_confidences_of_one_head_alone():
             for rows in side.parts(message)
         ]
     )
+    sure = (1 - floor) * sure + floor / message.components.num_classes
     ends = [0.0, *confidence_edges().tolist()]
     pairs = zip(ends, ends[1:])
     expected = [int(((low < sure) & (sure <= high)).sum()) for low, high in pairs]
     assert first.counts.tolist() == expected
-    assert torch.equal(side.confidences(OneCandidate(0, 0.5)).counts, first.counts)
+    assert torch.equal(side.confidences(head).counts, first.counts)
     with pytest.raises(MessageError, match="reported confidences before"):
-        side.confidences(OneCandidate(0, 0.6))
+        side.confidences(replace(head, temperature=0.6))
 
 
 def test_logits_of_training_rows_are_those_of_rows_left_out():
