@@ -56,8 +56,8 @@ class Server:
         Whether the trained head is scored and left as a mean with the one-shot head.
     share : float
         The one-shot head's share in that mean.
-    floor : float or None
-        The floor of that mean's probabilities; None: that of the one-shot head.
+    floor : float
+        The floor of that mean's probabilities; see `AverageHead`.
     with_offsets : bool
         Whether the trained head learns with offsets of its rows; see `MLPHead`.
     one_shot : tuple of bytes
@@ -72,7 +72,8 @@ class Server:
     held_share : float
         The share of their rows that clients do not train on; see `Client.held_out`.
     temperature : float
-        The number by which the logits of the one-shot head have been divided.
+        The number by which the logits of the one-shot head have been divided. A head
+        with a floor has another temperature beside it.
     trained_temperature : float
         The number by which logits of the trained head are divided when it is scored or
         left.
@@ -114,7 +115,7 @@ class Server:
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
         self.averages, self.share = False, 0.5
-        self.floor: float | None = None
+        self.floor = 0.0
         self.with_offsets = False
         self.one_shot: tuple[bytes, ...] = ()
         self.summed: frozenset[int] = frozenset()
@@ -195,14 +196,13 @@ class Server:
         head.cool(self.trained_temperature)
         return to_vector(head)
 
-    def floor_of(self, params: Tensor) -> float:
-        """The floor of the probabilities of a head with these weights, see
-        `AverageHead`; 0 for heads without one."""
-        if not self.scored_model.has_floor:
-            return 0.0
-        head = self.scored_model.at(params)
+    def average_head(self, closed_form: bool = False) -> AverageHead | None:
+        """The head of `head_params`; None if it is of another kind."""
+        if not isinstance(self.scored_model, AverageHead):
+            return None
+        head = self.scored_model.at(self.head_params(closed_form))
         assert isinstance(head, AverageHead)
-        return round(head.floor.item(), 6)
+        return head
 
     @property
     def rounds(self) -> int:

@@ -78,9 +78,6 @@ class Model(nn.Module):
     #: False if parameter vectors may have several lengths, see `make_room_for`.
     fixed_size = True
 
-    #: Whether probabilities can have a floor; see `AverageHead`.
-    has_floor = False
-
     def __init__(self, in_features: int, num_classes: int):
         super().__init__()
         self.in_features = in_features

@@ -54,7 +54,7 @@ class AverageHead(Model):
         A linear head is a mixture head with one component for each class.
     """
 
-    fixed_size, has_floor = False, True
+    fixed_size = False
 
     def __init__(self, in_features: int, num_classes: int, hidden: int = 0):
         super().__init__(in_features, num_classes)
@@ -120,7 +120,7 @@ class AverageHead(Model):
         self.temperature.data.mul_(temperature)
 
     def uncalibrated(self, logits: Tensor, temperature: float) -> Tensor | None:
-        e = float(self.floor)
+        e = self.floor.item()
         if not e:
             return super().uncalibrated(logits, temperature)
         above = logits.softmax(dim=1) - e / self.num_classes
@@ -172,30 +172,36 @@ def averaged(
     with_offsets: bool = False,
     unknown: Sequence[int] = (),
     share: float = 0.5,
-    floor: float | None = None,
+    floor: float = 0.0,
 ) -> Tensor:
     """The parameters of the mean of two heads that are each alone in an `AverageHead`.
 
     `one_shot` and `trained` are the parameters of these heads. `with_offsets` says that
     the trained head learnt with the one-shot head's offsets. The one-shot head does not
-    know the `unknown` classes. Its share in the mean is `share`. The mean has the
-    `floor`; by default that of the one-shot head.
+    know the `unknown` classes. Its share in the mean is `share`. The mean has this
+    `floor`, and the temperature 1.
     """
     first, mean = model.at(one_shot), model.at(trained)
     assert isinstance(first, AverageHead)
     assert isinstance(mean, AverageHead)
     mean.one_shot = first.one_shot
     mean.share.data.fill_(share)
-    mean.floor.data.fill_(float(first.floor) if floor is None else floor)
+    mean.floor.data.fill_(floor)
     mean.offset.data.fill_(float(with_offsets))
     mean.known.data[list(unknown)] = 0.0
     return to_vector(mean)
 
 
-def with_floor(model: Model, params: Tensor, floor: float) -> Tensor:
-    """The parameters of the `AverageHead` with these `params`, but with this floor."""
+def with_floor(
+    model: Model, params: Tensor, temperature: float, floor: float
+) -> Tensor:
+    """The parameters of the `AverageHead` with these `params`, calibrated.
+
+    Its logits are divided by `temperature`, and it gets this `floor`.
+    """
     head = model.at(params)
     assert isinstance(head, AverageHead)
+    head.cool(temperature)
     head.floor.data.fill_(floor)
     return to_vector(head)
 

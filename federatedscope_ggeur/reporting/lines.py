@@ -239,7 +239,7 @@ def probabilities_line(final: records.Final) -> str:
     if scored.before is not None:
         line += f"; before the temperature: {_probabilities(scored.before)}"
     if scored.floor:
-        line += f"; {scored.floor:.0%} are equal for all classes"
+        line += f"; {scored.floor:.0%} is shared equally by all classes"
     by = {
         "leave_one_out": "calibrated by rows left out",
         "totals": "calibrated by the sums",

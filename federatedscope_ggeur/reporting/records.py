@@ -74,17 +74,17 @@ class AbsentClasses:
 
 @dataclass(frozen=True)
 class Probabilities:
-    """Scores of a head's probabilities with its temperature, and without.
+    """Scores of a head's probabilities with its temperature and floor, and without.
 
     Attributes
     ----------
     after : ProbabilityScores
-        The scores with the temperature, if there is one.
+        The scores with temperature and floor, if there are any.
     before : ProbabilityScores or None
-        The scores without the temperature. None if there is no temperature.
+        The scores without them. None if there are none.
     absent : AbsentClasses or None
-        The scores with the temperature, without rows of classes that nobody sent. None
-        if a one-shot head has statistics of every class, and without such a head.
+        The scores with them, without rows of classes that nobody sent. None if a
+        one-shot head has statistics of every class, and without such a head.
     floor : float
         The part of the probabilities that is equal for all classes (``ggeur.keep:
         average``).
@@ -93,7 +93,7 @@ class Probabilities:
     after: ProbabilityScores
     before: Optional[ProbabilityScores] = None
     absent: Optional[AbsentClasses] = None
-    floor: float = 0.0
+    floor: Share = 0.0
 
 
 @dataclass(frozen=True)

@@ -406,22 +406,6 @@ class Choice(NamedTuple):
         return {**report, **how}
 
 
-class Temperature(NamedTuple):
-    """The temperature and the floor of a head, with a record of them.
-
-    Attributes
-    ----------
-    value : float
-        1 if none was found.
-    details : dict
-    floor : float
-    """
-
-    value: float
-    details: dict[str, Any]
-    floor: float = 0.0
-
-
 class Calibration(NamedTuple):
     """The calibration of one candidate with the least log-loss.
 
@@ -438,6 +422,23 @@ class Calibration(NamedTuple):
     floor: float
     loss: float
     cost: float
+
+
+class Temperature(NamedTuple):
+    """The temperature of a head, with its record.
+
+    Attributes
+    ----------
+    value : float
+        1 if none was found. It is the best one for a head without a floor.
+    details : dict
+    with_floor : Calibration or None
+        The best temperature and floor, if a floor is better than none.
+    """
+
+    value: float
+    details: dict[str, Any]
+    with_floor: Calibration | None = None
 
 
 def calibrations(
@@ -555,8 +556,9 @@ def choose_by_losses(
 ) -> tuple[Choice, Temperature]:
     """Choose the finalist with the least log-loss, its temperature and its floor.
 
-    Each finalist has the log-loss of its own best temperature and floor. On a tie the
-    earlier one is taken. Without answers the choice stays.
+    Each finalist has the log-loss of its own best temperature and floor, and pays for a
+    floor; see `calibrations`. On a tie the earlier one is taken. Without answers the
+    choice stays.
 
     Parameters
     ----------
@@ -581,7 +583,7 @@ def choose_by_losses(
     if "candidates" in details:
         scored = [dict(each) for each in details["candidates"]]
         for place, one in zip(choice.finalists, fitted):
-            scored[place]["left_out_loss"] = one.loss
+            scored[place].update(left_out_loss=one.loss, cost=one.cost)
         details["candidates"] = scored
     costs = [
         one.cost + withheld.get(candidates[place].lacks_withheld, 0.0)
@@ -589,19 +591,24 @@ def choose_by_losses(
     ]
     behind = _far_behind(candidates, choice, withheld)
     best = min(set(range(len(costs))) - behind, key=lambda k: (costs[k], k))
-    value, floor, least, _ = fitted[best]
-    told = {"temperature": value, "temperature_rows": rows, "left_out_loss": least}
+    temperature, floor, least, _ = fitted[best]
+    told = {"temperature": temperature, "temperature_rows": rows}
+    told["left_out_loss"] = least
     if query.has_floors:
         told["floor"] = floor
     if 1.0 in by[best]:
         as_it_is = means[best * len(floors), by[best].index(1.0)]
         told["left_out_loss_before"] = float(as_it_is)
+    value, raised = temperature, None
+    if floor:
+        plain = calibrations(means[:: len(floors)], by, FLOORS[:1], rows)
+        value, raised = plain[best].temperature, fitted[best]
     place = choice.finalists[best]
     if place != choice.candidate:
         taken = candidates[place]
         start = None if choice.start is None else taken
         choice = choice._replace(form=taken, start=start, candidate=place)
-    return choice._replace(details=details), Temperature(value, told, floor)
+    return choice._replace(details=details), Temperature(value, told, raised)
 
 
 def _far_behind(
@@ -682,10 +689,10 @@ def best_finalist(
 def rank(scored: Mapping[str, Any]) -> tuple[float, int]:
     """The order of candidates in a record of the choice; the best comes first.
 
-    The best one has the least log-loss. Where no client told log-losses, it has the
-    most hits.
+    The best one has the least log-loss, with what its floor costs. Where no client told
+    log-losses, it has the most hits.
     """
-    return scored.get("left_out_loss", math.inf), -scored.get("hits", 0)
+    return scored.get("cost", math.inf), -scored.get("hits", 0)
 
 
 def lda_of(form: ClosedForm | None) -> LinearDiscriminant | None:

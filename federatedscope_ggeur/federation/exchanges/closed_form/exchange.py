@@ -43,7 +43,7 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
-from federatedscope_ggeur.models.folding import with_floor
+from federatedscope_ggeur.models.folding import AverageHead, with_floor
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Kept, Privacy, Round0, RoundRecord
 
@@ -315,6 +315,9 @@ class ClosedFormClient(ClientSide):
         form = self.form if self._asked is None else self.form_for(self._asked)
         if candidate >= len(form.candidates()):
             raise self.refused(f"there is no candidate {candidate}", "candidates")
+        floors = query.floors if isinstance(query, LossQuery) else (query.floor,)
+        if any(floors) and not isinstance(self.client.scored_model, AverageHead):
+            raise self.refused("the head of this run has no floor")
 
     def _note(self, message: LeaveOneOut) -> None:
         if self._asked is not None and not self._asked.equals(message):
@@ -537,7 +540,8 @@ class ClosedFormExchange(Exchange):
         "for each client, how many of the rows in its statistics each candidate "
         "head classifies correctly (with weights of rows: rounded sums of the weights "
         "of these rows), and the rounded log-losses of the chosen head, or "
-        "of up to six among which auto chooses, on these rows; with ggeur.confidences "
+        "of up to six among which auto chooses, on these rows (ggeur.keep average: "
+        "with five floors each); with ggeur.confidences "
         "also how sure this head is of them, in 64 bins"
     )
 
@@ -623,8 +627,10 @@ class ClosedFormExchange(Exchange):
         vector = to_vector(solved.model)
         if self._demands.keeps_best:
             vector = recast(solved.model, vector, server.scored_model, trained=False)
-        if temperature.floor:
-            vector = with_floor(server.scored_model, vector, temperature.floor)
+        raised = temperature.with_floor
+        if raised is not None:
+            more = raised.temperature / temperature.value
+            vector = with_floor(server.scored_model, vector, more, raised.floor)
         server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
         if server.averages and choice.details.get("absent_rows"):
@@ -844,7 +850,7 @@ class ClosedFormExchange(Exchange):
         self, components: Components, choice: Choice, by: tuple[tuple[float, ...], ...]
     ) -> Requests[list[LogLosses]]:
         """Ask clients for the log-losses of the finalists."""
-        has_floors = self.server.scored_model.has_floor
+        has_floors = isinstance(self.server.scored_model, AverageHead)
         self.asked = LossQuery(choice.finalists, by, has_floors)
         # Clients that have counted hits have the components.
         parts = b"" if self._sent else self._left_out_of(components)
@@ -855,8 +861,10 @@ class ClosedFormExchange(Exchange):
     ) -> Requests[list[int]]:
         """Ask clients how sure a candidate is of their left-out rows; returns bins."""
         assert candidate is not None, "left-out rows have scored the candidates"
-        value, _, floor = temperature
-        query = OneCandidate(candidate, value, floor=floor)
+        query = OneCandidate(candidate, temperature.value)
+        raised = temperature.with_floor
+        if raised is not None:
+            query = OneCandidate(candidate, raised.temperature, floor=raised.floor)
         counted = yield from self._ask(CONFIDENCES, query.to_bytes())
         counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
         return sum((one.counts for one in counted), counts).tolist()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -404,8 +405,11 @@ class EvaluationExchange(Exchange):
         probabilities = total.probabilities
         if probabilities is not None:
             absent = total.absent(len(self._absent))
-            floor = server.floor_of(server.head_params(number == 0))
-            probabilities = replace(probabilities, absent=absent, floor=floor)
+            probabilities = replace(probabilities, absent=absent)
+            head = server.average_head(number == 0)
+            if head is not None:
+                floor = round(head.floor.item(), 6)  # it is a float32
+                probabilities = replace(probabilities, floor=floor)
         return {
             "accuracy": accuracy,
             "avg": avg,
@@ -446,10 +450,7 @@ class EvaluationExchange(Exchange):
         by, floors = self.asked.temperatures, self.asked.floors
         fitted = calibrations(means, by, floors, rows, _prior)
         if server.averages and not server.unsent:
-            # Left-out rows gave the one-shot head its own temperature and floor.
-            own = server.floor_of(server.head_params(closed_form=True))
-            loss = float(means[floors.index(own) - len(floors), as_it_is])
-            fitted[-1] = Calibration(1.0, own, loss, loss)
+            fitted[-1] = self._of_one_shot(means[-len(floors) :])
         best = min(range(len(fitted)), key=lambda place: fitted[place].cost)
         temperature, floor, least, _ = fitted[best]
         server.trained_temperature = temperature
@@ -478,6 +479,20 @@ class EvaluationExchange(Exchange):
             probabilities=scored["probabilities"],
             **spent.recorded(),
         )
+
+    def _of_one_shot(self, means: Tensor) -> Calibration:
+        """The temperature and the floor that left-out rows gave the one-shot head.
+
+        `means` [floors, temperatures] are its mean log-losses; between temperatures the
+        log-loss is interpolated.
+        """
+        head = self.server.average_head(closed_form=True)
+        assert head is not None, "only the mean of two heads has shares"
+        temperature, own = head.temperature.item(), head.floor.item()
+        place = min(range(len(means)), key=lambda k: abs(self.asked.floors[k] - own))
+        logs = [math.log(each) for each in _TEMPERATURES]
+        loss = float(np.interp(math.log(temperature), logs, means[place].numpy()))
+        return Calibration(temperature, self.asked.floors[place], loss, loss)
 
     @property
     def asked(self) -> LossQuery:
@@ -538,7 +553,11 @@ class EvaluationExchange(Exchange):
     def _temperature(self, number: int) -> float:
         """The number by which the head's logits were divided after a round."""
         server = self.server
-        return server.temperature if number == 0 else server.trained_temperature
+        if number:
+            return server.trained_temperature
+        head = server.average_head(closed_form=True)
+        beside = 1.0 if head is None else head.temperature.item()
+        return server.temperature * beside
 
     def by_domain(
         self, reports: Iterable[ScoreReport], split: str, among: Iterable[int]

@@ -189,7 +189,7 @@ class Score:
     """The hits on some rows, the number of rows, and the sum of their cross-entropies.
 
     `reliability` describes the probabilities, first as they are, then as they were
-    before the temperature. It is empty if nobody asked for it. `of_sent` describes
+    before calibration. It is empty if nobody asked for it. `of_sent` describes
     them, as they are, without the rows of classes that nobody sent; None if nobody told
     such rows apart.
     """

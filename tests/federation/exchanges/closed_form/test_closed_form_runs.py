@@ -308,13 +308,41 @@ def test_wrong_labels_give_the_head_a_floor(classes, head):
     assert told.floor in (0.1, 0.2)
     left = results.calibrated if head == "average" else results.round0.closed_form
     assert left.details["floor"] == told.floor
-    assert f"; {told.floor:.0%} are equal for all classes" in results_table(results)
+    assert f"; {told.floor:.0%} is shared equally by all classes" in results_table(
+        results
+    )
     # No probability is below it; see `Model.probabilities` for the rest.
     least = (0.001 + 0.999 * told.floor) / 4
     assert results.predict_proba(rows).min() == pytest.approx(least, rel=0.2)
     assert results.predict_proba(rows).min() >= least * 0.999
     assert told.after.ece < 0.05
     assert told.after.log_loss < told.before.log_loss
+
+
+def test_a_head_that_starts_from_one_with_a_floor_has_the_temperature_without_it():
+    """A floor goes with a sharper temperature; the trained head has no floor."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 6, 1500)
+    rows = 1.3 * draw.normal(size=(6, 170))[labels] + 3 * draw.normal(size=(1500, 170))
+    wrong = draw.random(1500) < 0.2
+    labels = np.where(wrong, draw.integers(0, 6, 1500), labels)
+    labels[np.arange(1500) % 250 < 4] = 6  # nobody has as many as he may send
+    sent = {"ggeur.privacy.min_samples": 10, "ggeur.steps": []}
+    steps = {"federate.total_round_num": 3, "train.local_update_steps": 5}
+    settings = {"ggeur.closed_form": "auto", "ggeur.init": "closed_form"}
+    best, average = (
+        run({**settings, **sent, **steps, "ggeur.keep": keep}, of_five(rows, labels))
+        for keep in ("best", "average")
+    )
+    assert (
+        best.final.kept == average.final.kept == Kept("trained", "absent", None, None)
+    )
+    assert average.round0.closed_form.details["floor"] > 0
+    assert average.round0.closed_form.probabilities.floor > 0
+    assert average.final.probabilities.floor == 0
+    x = torch.tensor(rows, dtype=torch.float32)
+    same = [r.model(x).softmax(dim=1).detach() for r in (best, average)]
+    assert torch.allclose(same[0], same[1], atol=1e-5)
 
 
 def test_an_mlp_beside_a_one_shot_head_does_not_diverge():

@@ -314,8 +314,16 @@ def test_rows_of_classes_that_nobody_sent_are_counted_from_the_threshold_on(miss
 @pytest.mark.parametrize("floor", [0.0, 0.2])
 def test_a_client_counts_confidences_of_one_head_alone(floor):
     client, message, query = asked(1)
+    dim, classes = client.features.shape[1], message.components.num_classes
     side = ClosedFormClient(client, {})
     side.log_losses(message, query)
+    with pytest.raises(MessageError, match="the head of this run has no floor"):
+        ClosedFormClient(client, {}).confidences(OneCandidate(0, 0.5, floor=0.2))
+    with pytest.raises(MessageError, match="the head of this run has no floor"):
+        ClosedFormClient(client, {}).log_losses(
+            message, replace(query, has_floors=True)
+        )
+    client.scored_model = AverageHead(dim, classes)
     head = OneCandidate(0, 0.5, floor=floor)
     first = side.confidences(head)
     scores = message.scores(side.form, 0)
@@ -325,7 +333,7 @@ def test_a_client_counts_confidences_of_one_head_alone(floor):
             for rows in side.parts(message)
         ]
     )
-    sure = (1 - floor) * sure + floor / message.components.num_classes
+    sure = (1 - floor) * sure + floor / classes
     ends = [0.0, *confidence_edges().tolist()]
     pairs = zip(ends, ends[1:])
     expected = [int(((low < sure) & (sure <= high)).sum()) for low, high in pairs]
