@@ -328,12 +328,12 @@ class OneCandidate(wire.Payload, kind="one_candidate"):
     candidate : int
         Its place among the candidates.
     temperature : float
-    floor : float
-        That of its probabilities.
     summed : bool
         Whether the client's rows are in the components.
     gives_offsets : bool
         Whether the client trains with offsets; see `MLPHead`.
+    floor : float
+        The floor of its probabilities; see `AverageHead`.
     """
 
     candidate: int = wire.integer()
@@ -742,8 +742,8 @@ _FAR_BETTER = 0.5
 
 #: With fewer validation rows the temperature of a trained head would be too uncertain.
 LEAST_VALIDATION = 150
-#: So many rows held out by all clients are enough for it, and so few are too few. Less
-#: certain than by validation rows, it is much better than none: docs/heads.md.
+#: So many rows held out by all clients are enough for it, and fewer than the second
+#: number are too few. Few rows are much better than none: docs/heads.md.
 _ENOUGH_HELD_OUT, LEAST_HELD_OUT = 500, 10
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
 #: cannot be far off, and the trained head needs the rows more. Measured in

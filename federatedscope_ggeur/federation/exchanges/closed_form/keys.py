@@ -50,7 +50,8 @@ class ClosedFormKeys(Section):
         "2% of the rows are withheld or rows have at most 160 columns, unless the "
         "one-shot head is right on nearly all left-out rows and no rows validate. For "
         "so few columns an MLP is trained, from random weights, without draws for that "
-        "mean. Rows that it does not train on may choose the share of each head.",
+        "mean. Rows that it does not train on may choose the share of each head, and "
+        "a part of the probabilities that all classes share equally.",
         one_of("trained", "best", "average"),
         shared=True,
     )

@@ -81,10 +81,10 @@ _TEMPERATURES = tuple(
 )
 
 
-#: The least logit, which stands for that of a class without a score.
-_NO_SCORE = -1e6
 #: The scale of the prior of log temperatures. Measured in docs/heads.md.
 _LOG_SCALE = 0.4
+#: The least logit, which stands for that of a class without a score.
+_NO_SCORE = -1e6
 #: The one-shot head's shares in a mean, of which rows not trained on choose one.
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -92,8 +92,9 @@ _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 def _prior(temperature: float) -> float:
     """What a temperature costs in nats: its logarithm has a Laplace prior.
 
-    Few rows move it little from 1, and many rows by any factor. Where hardly any row is
-    wrong, each sharper temperature has less log-loss, and the prior alone stops it.
+    Few rows hardly move it from 1, and many rows move it by any factor. Where hardly
+    any row is wrong, each sharper temperature has less log-loss, and the prior alone
+    stops it.
     """
     return abs(math.log(temperature)) / _LOG_SCALE
 
@@ -502,7 +503,8 @@ class EvaluationExchange(Exchange):
         return LossQuery(candidates, (_TEMPERATURES,) * len(candidates), means)
 
     def _losses_on_unseen(self, number: int) -> Requests[tuple[Tensor, int]]:
-        """The log-loss of each candidate for each temperature, and the number of rows.
+        """The log-losses of all candidates, in the shape of the query, and the number
+        of rows.
 
         See `EvaluationClient.validation_losses`.
         """
