@@ -237,7 +237,7 @@ def probabilities_line(final: records.Final) -> str:
     assert scored is not None, "nobody scored probabilities"
     line = f"probabilities: {_probabilities(scored.after)}"
     if scored.before is not None:
-        line += f"; before the temperature: {_probabilities(scored.before)}"
+        line += f"; before calibration: {_probabilities(scored.before)}"
     if scored.floor:
         line += f"; {scored.floor:.0%} is shared equally by all classes"
     by = {
