@@ -41,6 +41,7 @@ BEST = [
 MEAN = [
     *BEST, "ggeur.closed_form", "ncm", "ggeur.keep", "average", *VALIDATED,
     "train.local_update_steps", 50, "train.optimizer.momentum", 0.9,
+    "train.optimizer.lr", 0.5,
     "data.splits", [0.3, 0.55, 0.15],
 ]  # fmt: skip
 #: Of labels and domains; each client has few classes of few domains.
