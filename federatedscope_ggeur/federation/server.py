@@ -13,11 +13,10 @@ from federatedscope_ggeur.models import (
     fold,
     load_vector,
     recast,
-    to_vector,
     trainable_part,
     unfold,
 )
-from federatedscope_ggeur.models.folding import AverageHead, averaged
+from federatedscope_ggeur.models.folding import AverageHead, averaged, calibrated
 
 from .merge import Merge
 from .sampling import draw_clients
@@ -72,8 +71,8 @@ class Server:
     held_share : float
         The share of their rows that clients do not train on; see `Client.held_out`.
     temperature : float
-        The number by which the logits of the one-shot head have been divided. A head
-        with a floor has another temperature beside it.
+        The number by which the logits of the one-shot head have been divided; see
+        `one_shot_calibration`.
     trained_temperature : float
         The number by which logits of the trained head are divided when it is scored or
         left.
@@ -188,21 +187,20 @@ class Server:
                 self.with_offsets,
                 self.unsent,
                 self.share,
-                self.floor,
             )
-        if self.trained_temperature == 1.0:
-            return params
-        head = self.scored_model.at(params)
-        head.cool(self.trained_temperature)
-        return to_vector(head)
+        by, floor = self.trained_temperature, self.floor
+        return calibrated(self.scored_model, params, by, floor)
 
-    def average_head(self, closed_form: bool = False) -> AverageHead | None:
-        """The head of `head_params`; None if it is of another kind."""
+    def one_shot_calibration(self) -> tuple[float, float]:
+        """What the one-shot head has beside `temperature`: another one, and a floor.
+
+        1 and 0 if it is no `AverageHead`.
+        """
         if not isinstance(self.scored_model, AverageHead):
-            return None
-        head = self.scored_model.at(self.head_params(closed_form))
+            return 1.0, 0.0
+        head = self.scored_model.at(self.head_params(closed_form=True))
         assert isinstance(head, AverageHead)
-        return head
+        return head.temperature.item(), round(head.floor.item(), 6)  # of float32
 
     @property
     def rounds(self) -> int:

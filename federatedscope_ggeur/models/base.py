@@ -188,7 +188,7 @@ class Model(nn.Module):
 
         Logits are [n, C]. Classes keep their order.
         """
-        return (1 - SMOOTHING) * logits.softmax(dim=1) + SMOOTHING / logits.shape[1]
+        return with_equal_part(logits.softmax(dim=1), SMOOTHING)
 
     @staticmethod
     def offsets(logits: Tensor) -> Tensor:
@@ -277,6 +277,11 @@ def _chunk_sizes(rows: int, size: int) -> list[int]:
     if full and rest < size // 8:
         return [size] * (full - 1) + [size + rest]
     return [size] * full + ([rest] if rest or not full else [])
+
+
+def with_equal_part(shares: Tensor, part: float) -> Tensor:
+    """Probabilities [n, C] of which this part is shared equally by all classes."""
+    return (1 - part) * shares + part / shares.shape[1]
 
 
 def cool_layer(layer: nn.Linear, temperature: float) -> None:

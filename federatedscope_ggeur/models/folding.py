@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import Space
 
-from .base import Model
+from .base import Model, with_equal_part
 from .heads import LinearHead, MixtureHead, MLPHead
 from .vectors import load_vector, named_tensors, to_vector
 
@@ -43,8 +43,8 @@ class AverageHead(Model):
     temperature : Parameter of shape (1,)
         T.
     floor : Parameter of shape (1,)
-        e. Where labels are wrong, no temperature says how often: T changes how sure the
-        head is of a row, and wrong labels are as frequent where it is sure.
+        e. It says how often labels are wrong. T cannot say it: labels are wrong also
+        where the head is sure.
     known : Parameter of shape (C,)
         1 for the classes that the one-shot head knows, else 0. In a mean, it says how
         the trained head's probability of all these divides among them. Other classes
@@ -134,8 +134,8 @@ class AverageHead(Model):
     def classify(self, representation: Tensor) -> Tensor:
         if not self.floor:
             return representation
-        logs = representation.log_softmax(dim=1) + (1 - self.floor).log()
-        return torch.logaddexp(logs, (self.floor / self.num_classes).log())
+        shares = representation.softmax(dim=1)
+        return with_equal_part(shares, self.floor.item()).log()
 
     def halves(self, one_shot: Tensor, features: Tensor) -> Tensor:
         """The log-probabilities [2, n, C] of both heads for rows [n, D].
@@ -172,37 +172,38 @@ def averaged(
     with_offsets: bool = False,
     unknown: Sequence[int] = (),
     share: float = 0.5,
-    floor: float = 0.0,
 ) -> Tensor:
     """The parameters of the mean of two heads that are each alone in an `AverageHead`.
 
     `one_shot` and `trained` are the parameters of these heads. `with_offsets` says that
     the trained head learnt with the one-shot head's offsets. The one-shot head does not
-    know the `unknown` classes. Its share in the mean is `share`. The mean has this
-    `floor`, and the temperature 1.
+    know the `unknown` classes. Its share in the mean is `share`. The mean has the
+    temperature 1 and no floor.
     """
     first, mean = model.at(one_shot), model.at(trained)
     assert isinstance(first, AverageHead)
     assert isinstance(mean, AverageHead)
     mean.one_shot = first.one_shot
     mean.share.data.fill_(share)
-    mean.floor.data.fill_(floor)
     mean.offset.data.fill_(float(with_offsets))
     mean.known.data[list(unknown)] = 0.0
     return to_vector(mean)
 
 
-def with_floor(
-    model: Model, params: Tensor, temperature: float, floor: float
+def calibrated(
+    model: Model, params: Tensor, temperature: float, floor: float = 0.0
 ) -> Tensor:
-    """The parameters of the `AverageHead` with these `params`, calibrated.
+    """The parameters of a head with its logits divided by `temperature`.
 
-    Its logits are divided by `temperature`, and it gets this `floor`.
+    Only an `AverageHead` can get a `floor`.
     """
+    if temperature == 1.0 and not floor:
+        return params
     head = model.at(params)
-    assert isinstance(head, AverageHead)
     head.cool(temperature)
-    head.floor.data.fill_(floor)
+    if floor:
+        assert isinstance(head, AverageHead), "no other head has a floor"
+        head.floor.data.fill_(floor)
     return to_vector(head)
 
 

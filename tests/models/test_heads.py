@@ -28,7 +28,12 @@ from federatedscope_ggeur.models import (
     to_vector,
     unfold,
 )
-from federatedscope_ggeur.models.folding import AverageHead, averaged, recast
+from federatedscope_ggeur.models.folding import (
+    AverageHead,
+    averaged,
+    calibrated,
+    recast,
+)
 from federatedscope_ggeur.models.heads import Dropout
 
 DIM, CLASSES = 7, 5
@@ -278,9 +283,9 @@ def test_a_floor_is_the_same_for_all_classes(share, temperature):
     heads = [LinearHead(4, 3).reset(generator) for _ in range(2)]
     vectors = [recast(h, to_vector(h), wanted, t) for h, t in zip(heads, (False, True))]
     plain = wanted.at(averaged(wanted, *vectors, share=share))
-    raised = wanted.at(averaged(wanted, *vectors, share=share, floor=0.2))
-    for head in (plain, raised):
-        head.cool(temperature)
+    mean = averaged(wanted, *vectors, share=share)
+    raised = wanted.at(calibrated(wanted, mean, temperature, floor=0.2))
+    plain.cool(temperature)
     before = plain(x).softmax(1)
     assert torch.allclose(raised(x).exp(), 0.8 * before + 0.2 / 3, atol=1e-6)
     found = raised.uncalibrated(raised(x).double(), temperature)

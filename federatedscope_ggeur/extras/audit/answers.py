@@ -213,8 +213,7 @@ def numbers_of(
         asked = [] if query is None else zip(query.candidates, query.temperatures)
         for candidate, by in asked:
             (one,) = left_out.scores(form, candidate)(part)
-            floors = query.floors
-            of_scored, scored = log_losses(one, part.labels, by, floors)
+            of_scored, scored = log_losses(one, part.labels, by, query.floors)
             of_candidate = torch.zeros(len(part), len(of_scored)).double()
             of_candidate[scored] = LOSS_UNITS * of_scored.T
             each.append(of_candidate)

@@ -258,9 +258,16 @@ def _logits(graph: _Graph, model: Model, rows: str) -> str:
 
 def _probabilities(graph: _Graph, logits: str, classes: int, name: str = "") -> str:
     """The published probabilities; see `Model.probabilities`."""
+    return _with_equal_part(graph, logits, classes, SMOOTHING, name)
+
+
+def _with_equal_part(
+    graph: _Graph, logits: str, classes: int, part: float, name: str = ""
+) -> str:
+    """Softmax of the logits, of which this part is shared equally by all classes."""
     shares = graph.add("Softmax", logits, axis=1)
-    shares = graph.add("Mul", shares, graph.constant(1 - SMOOTHING))
-    return graph.add("Add", shares, graph.constant(SMOOTHING / classes), name=name)
+    shares = graph.add("Mul", shares, graph.constant(1 - part))
+    return graph.add("Add", shares, graph.constant(part / classes), name=name)
 
 
 def _affine(graph: _Graph, rows: str, weight: Any, bias: Any) -> str:
@@ -340,10 +347,7 @@ def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
     floor = model.floor.item()
     if not floor:
         return logits
-    above = graph.constant(math.log1p(-floor))
-    above = graph.add("Add", graph.add("LogSoftmax", logits, axis=1), above)
-    raised = graph.add("Exp", above)
-    raised = graph.add("Add", raised, graph.constant(floor / model.num_classes))
+    raised = _with_equal_part(graph, logits, model.num_classes, floor)
     return graph.add("Log", raised)
 
 

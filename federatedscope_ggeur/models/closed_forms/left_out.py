@@ -23,7 +23,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.progress import tick
 
-from ..base import SMOOTHING, Model
+from ..base import SMOOTHING, Model, with_equal_part
 from .components import Components, ScoredRows
 
 #: Turns rows into scores [n, C], a tensor for each candidate; -inf for unseen classes.
@@ -389,8 +389,8 @@ def log_losses(
     Returns
     -------
     Tensor of shape (len(floors) x len(by), m)
-        The log-losses of the m rows whose class has a score: at the first floor for
-        each temperature, and so on.
+        The log-losses of the m rows whose class has a score. First those with the
+        first floor, at each temperature; then those with the next.
     Tensor of shape (n,), bool
         Whether the class of each row has a score.
     """
@@ -429,8 +429,7 @@ def left_out_confidences(
     for part in _parts(rows):
         (scores,) = score(part)
         shares = Model.probabilities(scores / temperature)
-        shares = (1 - floor) * shares + floor / shares.shape[1]
-        largest = shares.amax(dim=1).nan_to_num(0.0)
+        largest = with_equal_part(shares, floor).amax(dim=1).nan_to_num(0.0)
         place = torch.bucketize(largest.double(), edges[:-1])
         counts += torch.bincount(place, minlength=CONFIDENCE_BINS)
     return counts

@@ -253,7 +253,6 @@ class LossQuery(wire.Payload, kind="loss_query"):
             lambda tensor: tuple(map(tuple, tensor.tolist())),
         ),
     )
-
     has_floors: bool = wire.flag(default=False, optional=True)
 
     @property
@@ -312,9 +311,9 @@ class LogLosses(wire.Payload, kind="log_losses"):
         check_losses(weight, self.losses, schema.num_classes)
         _check_weight(self.weight, self.rows)
 
-    def require_of(self, shape: tuple[int, int]) -> None:
-        """Raise `MessageError` if the losses do not have the `shape` of the query."""
-        found, asked = len(self.losses), shape[0]
+    def require_of(self, query: LossQuery) -> None:
+        """Raise `MessageError` if the losses do not have the shape of the query."""
+        found, asked = len(self.losses), query.shape[0]
         if found != asked:
             problem = f"those of {found} heads, but {asked} were asked for"
             raise refusal(self.client, "losses", problem)

@@ -43,7 +43,7 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
-from federatedscope_ggeur.models.folding import AverageHead, with_floor
+from federatedscope_ggeur.models.folding import AverageHead, calibrated
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Kept, Privacy, Round0, RoundRecord
 
@@ -220,9 +220,8 @@ class ClosedFormClient(ClientSide):
         rows, losses, weight = 0, [], None
         for candidate, by in zip(query.candidates, query.temperatures):
             scores = self._scores(self._asked, candidate)
-            floors = query.floors
-            rows, sums, weight = sum_losses(scores, parts, by, least, floors)
-            losses.append(sums[0].view(len(floors), len(by)))
+            rows, sums, weight = sum_losses(scores, parts, by, least, query.floors)
+            losses.append(sums.view(-1, len(by)))
         return LogLosses(self.client.number, rows, torch.cat(losses), weight)
 
     def confidences(self, query: OneCandidate) -> Confidences:
@@ -478,7 +477,7 @@ def _validate_losses(
     exchange: ClosedFormExchange, request: Request, answer: LogLosses
 ) -> None:
     require_uploader(exchange, request, answer)
-    answer.require_of(exchange.asked.shape)
+    answer.require_of(exchange.asked)
 
 
 LOG_LOSSES = RequestKind(
@@ -630,7 +629,7 @@ class ClosedFormExchange(Exchange):
         raised = temperature.with_floor
         if raised is not None:
             more = raised.temperature / temperature.value
-            vector = with_floor(server.scored_model, vector, more, raised.floor)
+            vector = calibrated(server.scored_model, vector, more, raised.floor)
         server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
         if server.averages and choice.details.get("absent_rows"):

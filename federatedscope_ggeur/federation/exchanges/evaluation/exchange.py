@@ -305,7 +305,7 @@ def _validate_losses(
     exchange: EvaluationExchange, request: Request, answer: LogLosses
 ) -> None:
     require_known(answer.client, exchange.server.client_domains)
-    answer.require_of(exchange.asked.shape)
+    answer.require_of(exchange.asked)
 
 
 def _bound_unseen(
@@ -406,11 +406,8 @@ class EvaluationExchange(Exchange):
         probabilities = total.probabilities
         if probabilities is not None:
             absent = total.absent(len(self._absent))
-            probabilities = replace(probabilities, absent=absent)
-            head = server.average_head(number == 0)
-            if head is not None:
-                floor = round(head.floor.item(), 6)  # it is a float32
-                probabilities = replace(probabilities, floor=floor)
+            floor = server.floor if number else server.one_shot_calibration()[1]
+            probabilities = replace(probabilities, absent=absent, floor=floor)
         return {
             "accuracy": accuracy,
             "avg": avg,
@@ -487,9 +484,7 @@ class EvaluationExchange(Exchange):
         `means` [floors, temperatures] are its mean log-losses; between temperatures the
         log-loss is interpolated.
         """
-        head = self.server.average_head(closed_form=True)
-        assert head is not None, "only the mean of two heads has shares"
-        temperature, own = head.temperature.item(), head.floor.item()
+        temperature, own = self.server.one_shot_calibration()
         place = min(range(len(means)), key=lambda k: abs(self.asked.floors[k] - own))
         logs = [math.log(each) for each in _TEMPERATURES]
         loss = float(np.interp(math.log(temperature), logs, means[place].numpy()))
@@ -557,9 +552,7 @@ class EvaluationExchange(Exchange):
         server = self.server
         if number:
             return server.trained_temperature
-        head = server.average_head(closed_form=True)
-        beside = 1.0 if head is None else head.temperature.item()
-        return server.temperature * beside
+        return server.temperature * server.one_shot_calibration()[0]
 
     def by_domain(
         self, reports: Iterable[ScoreReport], split: str, among: Iterable[int]
