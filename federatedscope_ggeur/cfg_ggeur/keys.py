@@ -183,7 +183,7 @@ class RunKeys(Section):
         "How to treat a client that sends values very unlike those of the other "
         "clients (class means, spreads, updates, weights or rows, compared with the "
         "others' medians, with three or more clients): warn names the client in the "
-        "log, refuse removes it from the run.",
+        "log, refuse removes it from the run (a smaller quorum must allow it).",
         one_of(*SCREENS),
     )
     checkpoint_every: float | None = key(

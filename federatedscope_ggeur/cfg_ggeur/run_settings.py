@@ -38,7 +38,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.machine import free_memory
 from federatedscope_ggeur.models import ModelSettings, two_kinds
-from federatedscope_ggeur.models.build import CLIP_OF_FEW
+from federatedscope_ggeur.models.build import LARGEST_GRADIENT
 from federatedscope_ggeur.settings import not_negative, positive_share, whole
 
 from .check import local_optimizer
@@ -214,8 +214,8 @@ def run_settings(
     rounds = demands.of(RoundSettings, sample_client_num=drawn, pull=pull)
     training, agreed = training_settings(cfg), agreed_settings(cfg, demands)
     model = model_settings(cfg, prepared)
-    if model.hidden_beside(dim) and training.grad_clip < 0:
-        training = replace(training, grad_clip=CLIP_OF_FEW)
+    if model.hidden_beside(dim, num_classes) and training.grad_clip < 0:
+        training = replace(training, grad_clip=LARGEST_GRADIENT)
     scored = scored_settings(cfg, model)
     task = federation.Task(
         num_classes=num_classes,
@@ -233,8 +233,8 @@ def run_settings(
     statistics = demands.of(StatisticsKeys)
     parts: list[object] = [
         statistics,
-        # Draws make the mean of an MLP and a one-shot head worse (docs/heads.md).
-        set_settings(demands, only_alone=model.hidden_beside(dim) > 0),
+        # Draws make the mean with a one-shot head worse (docs/heads.md).
+        set_settings(demands, only_alone=model.averaged),
         rounds,
     ]
     form = closed_form_of(cfg.ggeur, prepared.known if prepared else None)

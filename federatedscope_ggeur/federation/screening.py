@@ -70,9 +70,12 @@ class Screen:
         if self._mode == "off":
             return {}
         refuses = self._mode == "refuse" and may_refuse
-        hint = (
-            may_refuse * f"; to leave such answers out, set {setting('screen')}: refuse"
-        )
+        hint = ""
+        if may_refuse:
+            hint = (
+                f"; to leave such answers out, set {setting('screen')}: refuse, and "
+                f"{setting('quorum')} below the number of clients"
+            )
         for k, reason in findings.items():
             known = self._known.get((k, about))
             if known is None:

@@ -11,13 +11,14 @@ from .closed_forms import CLOSED_FORMS
 from .folding import AverageHead
 from .heads import LinearHead, MLPHead
 
-#: Rows of so few columns need more than a linear head. Measured in docs/heads.md.
-FEW_COLUMNS = 160
-#: The units of the hidden layer of the head for such rows.
-HIDDEN_OF_FEW = 256
+#: Rows of so few columns, or of so few classes, need more than a linear head. Rows of
+#: many classes and columns do better from the one-shot head. Measured in docs/heads.md.
+FEW_COLUMNS, FEW_CLASSES = 160, 20
+#: The units of the hidden layer of the head for the former.
+HIDDEN_UNITS = 256
 #: The largest norm of its gradients, if the settings name none. Without, noisy labels
 #: make it diverge at FS's default rate.
-CLIP_OF_FEW = 10.0
+LARGEST_GRADIENT = 10.0
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,14 @@ class ModelSettings:
     other: OtherModel | None = None
     averaged: bool = False
 
-    def hidden_beside(self, in_features: int) -> int:
+    def hidden_beside(self, in_features: int, num_classes: int) -> int:
         """Hidden units of the head that is trained beside a one-shot head.
 
-        It is an MLP if rows have at most `FEW_COLUMNS` columns. 0: it is linear.
+        It is an MLP if rows have at most `FEW_COLUMNS` columns, or are of at most
+        `FEW_CLASSES` classes. 0: it is linear.
         """
-        few = self.averaged and in_features <= FEW_COLUMNS
-        return HIDDEN_OF_FEW if few else 0
+        few = in_features <= FEW_COLUMNS or num_classes <= FEW_CLASSES
+        return HIDDEN_UNITS if self.averaged and few else 0
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
@@ -74,7 +76,7 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
                 f"closed_form: the model of {form.name} has no hidden layer; set 0 "
                 f"hidden units, not {settings.hidden}"
             )
-        hidden = settings.hidden_beside(in_features)
+        hidden = settings.hidden_beside(in_features, num_classes)
         if settings.averaged and not settings.starts:
             return AverageHead(in_features, num_classes, hidden)
         if hidden:

@@ -21,6 +21,7 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING, Totals
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.base import SMOOTHING
+from federatedscope_ggeur.models.build import FEW_COLUMNS
 from federatedscope_ggeur.models.closed_forms import (
     LOSS_UNITS,
     Components,
@@ -729,9 +730,9 @@ def cost_of_withheld(
 #: If at most this share of the rows is withheld, a mean of two heads is not worth the
 #: rounds. Measured in docs/heads.md.
 _FEW_WITHHELD = 0.02
-#: So few left-out rows, if they are at most this share, may be wrong by chance: their
-#: number is less than twice its standard error. Then no gain by training can be seen.
-_FEW_WRONG, _SMALL_SHARE = 3, 0.05
+#: So few left-out rows may be wrong by chance: their number is less than twice its
+#: standard error. Then no gain by training can be seen.
+_FEW_WRONG = 3
 #: If more than this share of the rows is withheld, left-out rows stand for too little.
 _MANY_WITHHELD = 0.2
 #: If a mixture of clients or domains makes at most this share of the mistakes of heads
@@ -745,8 +746,8 @@ LEAST_VALIDATION = 150
 #: number are too few. Few rows are much better than none: docs/heads.md.
 _ENOUGH_HELD_OUT, LEAST_HELD_OUT = 500, 10
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
-#: cannot be far off, and the trained head needs the rows more. Measured in
-#: docs/heads.md.
+#: cannot be far off, and the trained head needs the rows more. Beside rows of many
+#: columns it is not worth the rounds. Measured in docs/heads.md.
 _SELDOM_WRONG = 0.05
 
 
@@ -755,19 +756,30 @@ def share_to_hold_out(choice: Choice, counts: Sequence[HitCounts], least: int) -
 
     It is 0 if there are enough validation rows, or too few rows to spare. It is also 0
     if the one-shot head is seldom wrong, on left-out rows and on those of classes that
-    nobody sent. A client holds out at least `least` of its rows or none.
+    nobody sent. Left-out rows cannot tell this where many rows are withheld. A client
+    holds out at least `least` of its rows or none.
     """
     validation = sum(count.validation for count in counts)
     rows = [count.rows - count.validation for count in counts]
     scored, absent = choice.details["scored_rows"], choice.details["absent_rows"]
     known = sum(rows) - absent
     wrong = absent + known * _wrong_rows(choice) / max(scored, 1)
-    seldom = wrong <= _SELDOM_WRONG * sum(rows)
+    tells = choice.details["withheld_share"] <= _MANY_WITHHELD
+    seldom = tells and wrong <= _SELDOM_WRONG * sum(rows)
     if validation >= LEAST_VALIDATION or not any(rows) or seldom:
         return 0.0
     share = min(MOST_HELD_OUT, _ENOUGH_HELD_OUT / sum(rows))
     held = sum(held_out_count(n, share, least) for n in rows)
     return share if held >= LEAST_HELD_OUT else 0.0
+
+
+def unmeasured_share(choice: Choice) -> float:
+    """The one-shot head's share in a mean with a trained head, if no rows choose it.
+
+    The halves are equal, but a one-shot head that has not seen many rows has less.
+    """
+    few_seen = choice.details["withheld_share"] > _MANY_WITHHELD
+    return 0.25 if few_seen else 0.5
 
 
 def end_or_train(
@@ -777,6 +789,7 @@ def end_or_train(
     unsent: int,
     averages: bool,
     hidden: int,
+    dim: int,
     candidates: Sequence[ClosedForm],
 ) -> Choice:
     """Decide whether a run that keeps the better head skips training.
@@ -804,6 +817,8 @@ def end_or_train(
     averages : bool
     hidden : int
         The hidden units of the trained head; 0 for a linear one.
+    dim : int
+        The number of a row's columns.
     candidates : sequence of ClosedForm
     """
     validation = sum(count.validation for count in counts)
@@ -821,7 +836,9 @@ def end_or_train(
     averaged = averages and (hidden > 0 or (not absent and share > _FEW_WITHHELD))
     if averaged and not absent and not validation and share <= _MANY_WITHHELD:
         wrong = _wrong_rows(choice)
-        few = min(_FEW_WRONG, _SMALL_SHARE * choice.details.get("scored_rows", 0))
+        few = _SELDOM_WRONG * choice.details.get("scored_rows", 0)
+        if dim <= FEW_COLUMNS:
+            few = min(_FEW_WRONG, few)
         share_of_mistakes = _mistakes_of_mixtures(choice, candidates)
         if wrong <= few:
             known["wrong_rows"], averaged = wrong, False

@@ -84,6 +84,7 @@ from .choice import (
     lda_of,
     share_to_hold_out,
     units_note,
+    unmeasured_share,
 )
 
 
@@ -602,7 +603,7 @@ class ClosedFormExchange(Exchange):
         server, before = self.server, self.course.spent()
         if self._demands.keeps_best and self._lacks_statistics():
             logger.warning("%s", NO_HEAD)
-            if server.task.model.hidden_beside(server.task.dim):
+            if self._hidden_beside:
                 server.held_share = self._share_to_hold_out()
             return
         components = self.solver.components()
@@ -632,8 +633,10 @@ class ClosedFormExchange(Exchange):
             vector = calibrated(server.scored_model, vector, more, raised.floor)
         server.solved_params, server.temperature = vector, temperature.value
         server.averages = choice.details.get("averaged", False)
-        if server.averages and choice.details.get("absent_rows"):
-            server.unsent = server.merged.statistics.absent
+        if server.averages:
+            server.share = unmeasured_share(choice)
+            if choice.details["absent_rows"]:
+                server.unsent = server.merged.statistics.absent
         if "hidden_units" in choice.details and choice.candidate is not None:
             self._train_beside(choice, choice.candidate, temperature.value)
         if begun is not None:
@@ -662,6 +665,11 @@ class ClosedFormExchange(Exchange):
         needed = self._demands.statistics and self._form.known is None
         nobody_sent = not self.server.merged.statistics.classes
         return needed and self._trains_on_all and nobody_sent
+
+    @property
+    def _hidden_beside(self) -> int:
+        task = self.server.task
+        return task.model.hidden_beside(task.dim, task.num_classes)
 
     @property
     def _trains_on_all(self) -> bool:
@@ -796,10 +804,15 @@ class ClosedFormExchange(Exchange):
         if keeps_best:
             unsent = classes - len(components.labels.unique())
             averages = self._demands.of(keys.ClosedFormKeys).keep == "average"
-            hidden = self.server.task.model.hidden_beside(self.server.task.dim)
-            forms = form.candidates()
             choice = end_or_train(
-                choice, counts, uploaded, unsent, averages, hidden, forms
+                choice,
+                counts,
+                uploaded,
+                unsent,
+                averages,
+                self._hidden_beside,
+                components.dim,
+                form.candidates(),
             )
         return choice
 
