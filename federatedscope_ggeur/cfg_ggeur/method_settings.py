@@ -63,20 +63,25 @@ def method_of(cfg) -> Method:
     return build_method(name, augmentation, *added, **base)
 
 
-def run_notes(cfg, run: Demands) -> list[str]:
-    """Facts about a run that may surprise a user, one line each."""
+def run_notes(cfg, run: Demands, validates: bool | None = None) -> list[str]:
+    """Facts about a run that may surprise a user, one line each.
+
+    `validates` says whether there are rows for validation; None if nobody knows.
+    """
     # Without rounds nothing can stop early, and FS's default asks for it.
     notes = _method_notes(cfg, run)
-    return [*notes, *(_evaluation_notes(cfg) if run.trains else ())]
+    return [*notes, *(_evaluation_notes(cfg, validates) if run.trains else ())]
 
 
-def _evaluation_notes(cfg) -> Iterator[str]:
+def _evaluation_notes(cfg, validates: bool | None) -> Iterator[str]:
     key, patience = cfg.eval.best_res_update_round_wise_key, cfg.early_stop.patience
     split = key.partition("_")[0]
     if key == "val_loss" and not patience:
         return  # FS's default, not a choice of the user
     if split == "val" and cfg.data.splits[1] == 0:
         why = "data.splits keeps no rows for validation"
+    elif split == "val" and validates is False:
+        why = "the data has no rows for validation"
     elif split not in cfg.eval.split:
         why = f"eval.split does not hold {split}"
     elif patience and not {"weighted_avg", "avg"} & set(cfg.eval.report):

@@ -37,6 +37,7 @@ def start_notes(
     settings: RunSettings,
     client_domains: Mapping[int, str],
     held: holdings.Holdings | None,
+    validates: bool | None = None,
 ) -> list[str]:
     """Facts about a run that may surprise a user, one line each.
 
@@ -49,9 +50,11 @@ def start_notes(
     held : Holdings or None
         The numbers of these clients' rows. None on a server that cannot know them; then
         each client logs its own `client_notes`.
+    validates : bool, optional
+        Whether there are rows for validation, if that is known.
     """
     role, demands = settings.role, settings.demands
-    notes = run_notes(cfg, demands)
+    notes = run_notes(cfg, demands, validates)
     if 2 in demands.steps:
         kind = role.of(SetSettings).prototypes
         own = holdings.sources(list(client_domains.values()), kind)

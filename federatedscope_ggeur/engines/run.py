@@ -239,7 +239,8 @@ class Run:
         unseen = unseen_clients(held.numbers, self.settings.role)
         self.held = held.among(set(held.numbers).difference(unseen))
         domains = dict(zip(self.held.numbers, self.held.domains))
-        self.notes = start_notes(cfg, self.settings, domains, self.held)
+        validates = any(s == "val" and len(rows) for s, rows in self.data.all_rows())
+        self.notes = start_notes(cfg, self.settings, domains, self.held, validates)
         is_noisy = self.settings.demands.noisy
         # With noise, nothing exact of the rows is said or kept.
         self._faults = [] if is_noisy else self.data.faults()

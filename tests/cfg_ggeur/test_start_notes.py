@@ -1,8 +1,10 @@
 """What a run says at its start: in its description and in its results."""
 
+import numpy as np
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
+from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.reporting import privacy_line, results_table
 
@@ -43,6 +45,23 @@ def test_a_run_that_may_stop_early_says_so(config):
     assert note.endswith("early_stop.patience 0 runs all rounds")
     late = [*validated, "early_stop.patience", 40]
     assert not any("ends the run once" in n for n in notes(config, *late))
+
+
+def test_early_stop_is_no_matter_where_no_rows_are_for_validation(config):
+    """Arrays have the rows for validation that they say, whatever data.splits says."""
+    rows, labels, place = np.eye(4)[np.arange(80) % 4], np.arange(80) % 4, np.arange(80)
+    for validation, said in (
+        (place % 5 == 1, "ends the run once"),
+        (None, "does noth"),
+    ):
+        data = FederatedData.from_arrays(
+            rows, labels, place % 3, test=place % 5 == 0, validation=validation
+        )
+        stop = {"early_stop.patience": 1, "eval.split": ["test", "val"]}
+        results = run({**stop, "federate.total_round_num": 2}, data)
+        (note,) = [n for n in results.notes if "early_stop" in n]
+        assert said in note
+    assert note.startswith("there is no val_loss (the data has no rows for validation)")
 
 
 def test_step_2_without_sources_stands_in_the_results(config):

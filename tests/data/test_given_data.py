@@ -178,6 +178,16 @@ def test_test_rows_that_are_training_rows_are_counted():
     assert FederatedData.from_arrays(X, Y, SITE, test=test).faults() == []
 
 
+def test_rows_that_take_few_values_may_be_equal_by_chance():
+    test = np.arange(N) % 5 == 0
+    few = (np.arange(N) % 7)[:, None] > np.arange(6)
+    data = FederatedData.from_arrays(few.astype(float), Y, SITE, test=test)
+    (said,) = data.faults()
+    assert said.startswith("8 of 8 test rows equal training rows")
+    assert "but 32 of 32 training rows equal each other, too" in said
+    assert said.endswith("remove only test rows that are copies")
+
+
 class Pictures:
     """A data set of grey squares, as torchvision has them."""
 

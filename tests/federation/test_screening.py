@@ -142,7 +142,11 @@ def test_warn_says_it_once(caplog):
         assert screen.refused("update", found) == {}
     (record,) = caplog.records
     assert "client 3: the length of its update" in record.getMessage()
-    assert "to leave such answers out" in record.getMessage()
+    hint = record.getMessage().partition("; ")[2]
+    assert hint == (
+        "to leave such answers out, set ggeur.screen: refuse, and ggeur.quorum below "
+        "the number of clients"
+    )
 
 
 def far(reply, carrier):

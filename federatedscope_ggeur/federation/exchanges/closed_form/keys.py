@@ -46,12 +46,13 @@ class ClosedFormKeys(Section):
         "best: the one-shot head or the trained one, whichever does better on "
         "validation rows; without them the trained one only if clients have rows of "
         "classes that nobody sent. average: as best, or the mean of both heads' "
-        "probabilities. The run keeps the mean if every class was sent, and more than "
-        "2% of the rows are withheld or rows have at most 160 columns, unless the "
-        "one-shot head is right on nearly all left-out rows and no rows validate. For "
-        "so few columns an MLP is trained, from random weights, without draws for that "
-        "mean. Rows that it does not train on may choose the share of each head, and "
-        "a part of the probabilities that all classes share equally.",
+        "probabilities. The run keeps the mean if every class was sent, and rows have "
+        "at most 160 columns or 20 classes, or more than 2% of them are withheld; "
+        "unless the one-shot head is right on nearly all left-out rows and no rows "
+        "validate. For so few columns or classes an MLP is trained, from random "
+        "weights. For that mean nothing is drawn. Rows that are not trained on may "
+        "choose the share of each head, and a part of the probabilities that all "
+        "classes share equally.",
         one_of("trained", "best", "average"),
         shared=True,
     )

@@ -31,6 +31,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     cost_of_withheld,
     end_or_train,
     share_to_hold_out,
+    unmeasured_share,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
@@ -348,7 +349,9 @@ def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
     form = CLOSED_FORMS["ncm"]()
     counts = [HitCounts(1, 100, torch.zeros(1), 0, sent, told)]
     before = Choice(form, {}, form)
-    choice = end_or_train(before, counts, {1: sent}, unsent, averages, hidden, [form])
+    choice = end_or_train(
+        before, counts, {1: sent}, unsent, averages, hidden, 160, [form]
+    )
     assert (choice.start is None) == (hidden > 0)
     assert choice.details.get("averaged", False) == averaged
     assert choice.details["absent_rows"] == absent
@@ -379,30 +382,45 @@ def test_about_500_rows_are_held_out_unless_rows_are_few_or_nearly_all_right(
     counts, form = [first, *others], CLOSED_FORMS["ncm"]()
     # Rows of classes that nobody sent count as wrong.
     some = clients * rows * 3 // 100
-    for accuracy, absent, wanted in (
-        (0.94, 0, share), (0.95, 0, 0.0), (0.97, some, share), (0.98, some, 0.0),
+    for accuracy, absent, withheld, wanted in (
+        (0.94, 0, 0, share), (0.95, 0, 0, 0.0), (0.97, some, 0, share),
+        (0.98, some, 0, 0.0),
+        # Where many rows are withheld, those that are left out tell too little.
+        (0.95, 0, 0.2, 0.0), (0.95, 0, 0.21, share),
     ):  # fmt: skip
         scored = {"scored_rows": 100, "candidates": [{"accuracy": accuracy}]}
-        choice = Choice(form, {**scored, "absent_rows": absent}, form, (0,))
+        known = {"absent_rows": absent, "withheld_share": withheld}
+        choice = Choice(form, {**scored, **known}, form, (0,))
         assert share_to_hold_out(choice, counts, least=5) == wanted
+
+
+@pytest.mark.parametrize(("withheld", "share"), [(0.0, 0.5), (0.2, 0.5), (0.21, 0.25)])
+def test_a_one_shot_head_that_saw_few_rows_has_a_smaller_share(withheld, share):
+    form = CLOSED_FORMS["ncm"]()
+    choice = Choice(form, {"withheld_share": withheld}, form)
+    assert unmeasured_share(choice) == share
 
 
 @pytest.mark.parametrize("hidden", [0, 256])
 @pytest.mark.parametrize(
-    ("wrong", "sent", "validation", "averaged"),
-    [(3, 97, 0, False), (4, 97, 0, True), (0, 80, 0, False), (0, 79, 0, True),
-     (0, 97, 1, True)],
+    ("dim", "wrong", "sent", "validation", "averaged"),
+    [(160, 3, 97, 0, False), (160, 4, 97, 0, True), (160, 0, 80, 0, False),
+     (160, 0, 79, 0, True), (160, 0, 97, 1, True), (161, 4, 97, 0, False),
+     (161, 5, 97, 0, True), (161, 0, 79, 0, True), (161, 0, 97, 1, True)],
 )  # fmt: skip
 def test_a_head_that_is_right_on_nearly_all_left_out_rows_is_kept(
-    hidden, wrong, sent, validation, averaged
+    hidden, dim, wrong, sent, validation, averaged
 ):
-    """Unless many rows are withheld, or validation rows decide."""
+    """Unless many rows are withheld, or validation rows decide.
+
+    Of rows of many columns it may be wrong more often.
+    """
     form = CLOSED_FORMS["ncm"]()
     counts = [HitCounts(1, 100 + validation, torch.zeros(1), validation, sent, 0)]
     candidates = [{"accuracy": 1 - n / sent} for n in (0, wrong, sent)]
     scored = {"scored_rows": sent, "candidates": candidates}
     before = Choice(form, scored, form, (0, 1))
-    choice = end_or_train(before, counts, {1: sent}, 0, True, hidden, [form] * 3)
+    choice = end_or_train(before, counts, {1: sent}, 0, True, hidden, dim, [form] * 3)
     assert choice.details.get("averaged", False) == averaged
     assert choice.ends == (not averaged)
 
@@ -419,6 +437,6 @@ def test_where_a_mixture_makes_at_most_half_of_the_mistakes_nothing_is_trained(
     scored = {"scored_rows": 100, "candidates": candidates}
     before = Choice(forms[1], scored, forms[1], (0, 1))
     counts = [HitCounts(1, 100, torch.zeros(2), 0, 100)]
-    choice = end_or_train(before, counts, {1: 100}, 0, True, 256, forms)
+    choice = end_or_train(before, counts, {1: 100}, 0, True, 256, 160, forms)
     assert choice.details.get("averaged", False) == averaged
     assert choice.ends == (not averaged)

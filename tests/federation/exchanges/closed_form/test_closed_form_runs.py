@@ -287,6 +287,23 @@ def test_rows_held_out_may_be_the_only_ones_of_their_class():
     assert results.calibrated.details["share"] < 1
 
 
+@pytest.mark.parametrize(
+    ("classes", "by", "units"), [(20, "log_loss", 256), (21, "withheld", None)]
+)
+def test_beside_rows_of_many_columns_the_classes_decide_for_an_mlp(classes, by, units):
+    """A linear head is averaged only where rows are withheld. Neither has draws."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, classes, 1800)
+    rows = 1.2 * draw.normal(size=(classes, 161))[labels]
+    rows += 4 * draw.normal(size=rows.shape)
+    # Some clients have too few rows of some classes to send them.
+    settings = {**HELD_OUT, **FAST, "ggeur.steps": [1], "ggeur.privacy.min_samples": 9}
+    results = run(settings, of_five(rows, labels))
+    assert results.final.kept.by == by
+    assert results.round0.closed_form.details.get("hidden_units") == units
+    assert results.round0.geometry_bytes_down == 0
+
+
 def normal_classes():
     """Rows of four classes that are normal with one covariance."""
     draw = np.random.default_rng(0)
@@ -322,11 +339,11 @@ def test_wrong_labels_give_the_head_a_floor(classes, head):
 def test_a_head_that_starts_from_one_with_a_floor_has_the_temperature_without_it():
     """A floor goes with a sharper temperature; the trained head has no floor."""
     draw = np.random.default_rng(0)
-    labels = draw.integers(0, 6, 1500)
-    rows = 1.3 * draw.normal(size=(6, 170))[labels] + 3 * draw.normal(size=(1500, 170))
+    labels = draw.integers(0, 20, 1500)
+    rows = 1.5 * draw.normal(size=(20, 170))[labels] + 3 * draw.normal(size=(1500, 170))
     wrong = draw.random(1500) < 0.2
-    labels = np.where(wrong, draw.integers(0, 6, 1500), labels)
-    labels[np.arange(1500) % 250 < 4] = 6  # nobody has as many as he may send
+    labels = np.where(wrong, draw.integers(0, 20, 1500), labels)
+    labels[np.arange(1500) % 250 < 4] = 20  # nobody has as many as he may send
     sent = {"ggeur.privacy.min_samples": 10, "ggeur.steps": []}
     steps = {"federate.total_round_num": 3, "train.local_update_steps": 5}
     settings = {"ggeur.closed_form": "auto", "ggeur.init": "closed_form"}
