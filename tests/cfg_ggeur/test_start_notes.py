@@ -52,7 +52,7 @@ def test_early_stop_is_no_matter_where_no_rows_are_for_validation(config):
     rows, labels, place = np.eye(4)[np.arange(80) % 4], np.arange(80) % 4, np.arange(80)
     for validation, said in (
         (place % 5 == 1, "ends the run once"),
-        (None, "does noth"),
+        (None, "does no"),
     ):
         data = FederatedData.from_arrays(
             rows, labels, place % 3, test=place % 5 == 0, validation=validation
