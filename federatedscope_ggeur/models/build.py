@@ -57,6 +57,10 @@ class ModelSettings:
         few = in_features <= FEW_COLUMNS or num_classes <= FEW_CLASSES
         return HIDDEN_UNITS if self.averaged and few else 0
 
+    def hidden_units(self, in_features: int, num_classes: int) -> int:
+        """Hidden units of the head that is trained; 0: it is linear."""
+        return self.hidden or self.hidden_beside(in_features, num_classes)
+
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
     """Build the model for rows of `in_features` dimensions and `num_classes` classes.

@@ -88,6 +88,10 @@ def test_a_rate_that_cannot_fit_a_linear_head_in_raw_space_is_said(config):
     assert not said(*rate, "ggeur.space", "standard")
     assert not said(*rate, "ggeur.mlp_hidden_dim", 4)
     assert not said(*rate, "ggeur.closed_form", "lda")
+    starts = ["ggeur.closed_form", "auto", "ggeur.init", "closed_form"]
+    assert said(*rate, *starts, "ggeur.keep", "best")
+    # It trains an MLP.
+    assert not said(*rate, *starts, "ggeur.keep", "average")
 
 
 def test_clients_that_are_only_scored_do_not_count(config):
