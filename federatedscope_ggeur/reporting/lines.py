@@ -31,7 +31,7 @@ _WHY_KEPT = {
     "absent": "only it has seen the classes that nobody sent",
     "withheld": "every class was sent, but only the trained head has seen withheld "
     "rows",
-    "columns": "rows have few columns, so the trained head has a hidden layer",
+    "columns": "few columns or classes, so the trained head has a hidden layer",
     "default": "there are no validation rows",
 }
 _MOST_FINDINGS = 10  # findings that are written out

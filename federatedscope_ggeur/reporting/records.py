@@ -607,7 +607,8 @@ class Kept:
         confounded, so neither can decide. "absent": only the trained head has seen the
         classes that nobody sent. "withheld": only the trained head has seen the
         withheld rows, and the mean of both is kept. "columns": rows have so few columns
-        that an MLP helps, and the mean of both is kept. "default": nothing decided.
+        or classes that an MLP helps, and the mean of both is kept. "default": nothing
+        decided.
     closed_form, trained : float or None
         The accuracy of each head on validation rows, after the last evaluated round.
     """

@@ -743,8 +743,9 @@ _FAR_BETTER = 0.5
 #: With fewer validation rows the temperature of a trained head would be too uncertain.
 LEAST_VALIDATION = 150
 #: So many rows held out by all clients are enough for it, and fewer than the second
-#: number are too few. Few rows are much better than none: docs/heads.md.
-_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 500, 10
+#: number are too few. Few rows are much better than none: docs/heads.md. If many rows
+#: are withheld, only the largest clients can hold rows out, and more are needed.
+_ENOUGH_HELD_OUT, LEAST_HELD_OUT, _LEAST_OF_LARGEST = 500, 10, 30
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
 #: cannot be far off, and the trained head needs the rows more. Beside rows of many
 #: columns it is not worth the rounds. Measured in docs/heads.md.
@@ -764,13 +765,14 @@ def share_to_hold_out(choice: Choice, counts: Sequence[HitCounts], least: int) -
     scored, absent = choice.details["scored_rows"], choice.details["absent_rows"]
     known = sum(rows) - absent
     wrong = absent + known * _wrong_rows(choice) / max(scored, 1)
-    tells = choice.details["withheld_share"] <= _MANY_WITHHELD
-    seldom = tells and wrong <= _SELDOM_WRONG * sum(rows)
+    many_withheld = choice.details["withheld_share"] > _MANY_WITHHELD
+    seldom = not many_withheld and wrong <= _SELDOM_WRONG * sum(rows)
     if validation >= LEAST_VALIDATION or not any(rows) or seldom:
         return 0.0
     share = min(MOST_HELD_OUT, _ENOUGH_HELD_OUT / sum(rows))
     held = sum(held_out_count(n, share, least) for n in rows)
-    return share if held >= LEAST_HELD_OUT else 0.0
+    needed = _LEAST_OF_LARGEST if many_withheld else LEAST_HELD_OUT
+    return share if held >= needed else 0.0
 
 
 def unmeasured_share(choice: Choice) -> float:

@@ -99,27 +99,6 @@ def test_nothing_is_trained_where_left_out_rows_are_right(config):
     assert "right on nearly all left-out rows" in results_table(results)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("by", "trained", "transform"),
-    [("columns", MLPHead, []), ("withheld", MixtureHead, ["lift"])],
-)
-def test_the_head_that_is_left_may_be_the_mean_of_both(by, trained, transform, config):
-    """Rows of few columns get an MLP, from random weights, on clients' own rows."""
-    average = [*AVERAGE, "ggeur.steps", [1], "federate.client_num", 8]
-    results = run(config(*average, "data.transform", transform))
-    assert results.final.kept == Kept("average", by, None, None)
-    assert results.final.calibrated_by is None
-    assert "kept: the mean of the probabilities of both heads" in results_table(results)
-    assert type(results.model.trained) is trained
-    start = results.round0.closed_form.details["start"]["closed_form"]
-    assert start == ("none" if by == "columns" else "lda")
-    assert (results.round0.geometry_bytes_down > 0) == (by == "withheld")
-    # The MLP has learnt beside the one-shot head.
-    assert results.model.offset == (by == "columns")
-    assert (results.round0.offsets_bytes_down > 0) == (by == "columns")
-
-
 def persons(apart, last=99):
     """Rows of 12 persons, whose classes lie elsewhere for each, so far `apart`; a third
     for the test. Of the last class each has at most so many rows."""
@@ -300,15 +279,36 @@ def test_beside_rows_of_many_columns_the_classes_decide_for_an_mlp(classes, by, 
     settings = {**HELD_OUT, **FAST, "ggeur.steps": [1], "ggeur.privacy.min_samples": 9}
     results = run(settings, of_five(rows, labels))
     assert results.final.kept.by == by
-    assert results.round0.closed_form.details.get("hidden_units") == units
+    details = results.round0.closed_form.details
+    assert details.get("hidden_units") == units
+    assert details["start"]["closed_form"] == ("none" if units else "lda")
+    assert type(results.model.trained) is (MLPHead if units else MixtureHead)
     assert results.round0.geometry_bytes_down == 0
 
 
-def normal_classes():
+def normal_classes(apart=4.0):
     """Rows of four classes that are normal with one covariance."""
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 4, 2400)
-    return 4 * draw.normal(size=(4, 6))[labels] + draw.normal(size=(2400, 6)), labels
+    return apart * draw.normal(size=(4, 6))[labels] + draw.normal(
+        size=(2400, 6)
+    ), labels
+
+
+def test_the_head_that_is_left_may_be_the_mean_of_both():
+    """Of few columns an MLP is trained, from random weights, on clients' own rows."""
+    rows, labels = normal_classes(2.0)
+    results = run({**HELD_OUT, **FAST, "ggeur.steps": [1]}, of_five(rows, labels))
+    assert results.final.kept == Kept("average", "columns", None, None)
+    assert results.final.calibrated_by is None
+    assert "kept: the mean of the probabilities of both heads" in results_table(results)
+    assert type(results.model.trained) is MLPHead
+    assert results.round0.closed_form.details["start"]["closed_form"] == "none"
+    assert results.round0.geometry_bytes_down == 0
+    # The MLP has learnt beside the one-shot head.
+    assert results.model.offset == 1
+    assert results.model.share == 0.5
+    assert results.round0.offsets_bytes_down > 0
 
 
 @pytest.mark.parametrize(
