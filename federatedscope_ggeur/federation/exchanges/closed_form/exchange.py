@@ -746,6 +746,7 @@ class ClosedFormExchange(Exchange):
             return kept
         for name in _DECIDED:
             kept[name] = torch.tensor(int(getattr(self.server, name)))
+        kept["share"] = torch.tensor(self.server.share, dtype=torch.float64)
         for place, part in enumerate(self.server.one_shot):
             kept[f"one_shot.{place}"] = wire.as_bytes(part)
         if self.server.one_shot:
@@ -760,6 +761,7 @@ class ClosedFormExchange(Exchange):
             self.server.solved_params = tensors["params"]
             for name in _DECIDED:
                 setattr(self.server, name, bool(tensors.get(name, False)))
+            self.server.share = float(tensors.get("share", self.server.share))
             summed = tensors.get("summed", torch.zeros(0)).tolist()
             self.server.summed = frozenset(summed)
             unsent = tensors.get("unsent", torch.zeros(0)).tolist()
