@@ -743,9 +743,10 @@ _FAR_BETTER = 0.5
 #: With fewer validation rows the temperature of a trained head would be too uncertain.
 LEAST_VALIDATION = 150
 #: So many rows held out by all clients are enough for it, and fewer than the second
-#: number are too few. Few rows are much better than none: docs/heads.md. If many rows
-#: are withheld, only the largest clients can hold rows out, and more are needed.
-_ENOUGH_HELD_OUT, LEAST_HELD_OUT, _LEAST_OF_LARGEST = 500, 10, 30
+#: number are too few. Few rows are much better than none: docs/heads.md.
+_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 500, 10
+#: Clients that hold rows out must have this share of all rows, to stand for the others.
+_LEAST_STANDING = 0.25
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
 #: cannot be far off, and the trained head needs the rows more. Beside rows of many
 #: columns it is not worth the rounds. Measured in docs/heads.md.
@@ -755,24 +756,25 @@ _SELDOM_WRONG = 0.05
 def share_to_hold_out(choice: Choice, counts: Sequence[HitCounts], least: int) -> float:
     """The share of training rows to hold out for a trained head's temperature.
 
-    It is 0 if there are enough validation rows, or too few rows to spare. It is also 0
-    if the one-shot head is seldom wrong, on left-out rows and on those of classes that
-    nobody sent. Left-out rows cannot tell this where many rows are withheld. A client
-    holds out at least `least` of its rows or none.
+    It is 0 if there are enough validation rows, or too few rows to spare, or few clients
+    could spare any. It is also 0 if the one-shot head is seldom wrong, on left-out rows
+    and on those of classes that nobody sent. Left-out rows cannot tell this where many
+    rows are withheld. A client holds out at least `least` of its rows or none.
     """
     validation = sum(count.validation for count in counts)
     rows = [count.rows - count.validation for count in counts]
     scored, absent = choice.details["scored_rows"], choice.details["absent_rows"]
     known = sum(rows) - absent
     wrong = absent + known * _wrong_rows(choice) / max(scored, 1)
-    many_withheld = choice.details["withheld_share"] > _MANY_WITHHELD
-    seldom = not many_withheld and wrong <= _SELDOM_WRONG * sum(rows)
+    tells = choice.details["withheld_share"] <= _MANY_WITHHELD
+    seldom = tells and wrong <= _SELDOM_WRONG * sum(rows)
     if validation >= LEAST_VALIDATION or not any(rows) or seldom:
         return 0.0
     share = min(MOST_HELD_OUT, _ENOUGH_HELD_OUT / sum(rows))
-    held = sum(held_out_count(n, share, least) for n in rows)
-    needed = _LEAST_OF_LARGEST if many_withheld else LEAST_HELD_OUT
-    return share if held >= needed else 0.0
+    held = [held_out_count(n, share, least) for n in rows]
+    standing = sum(n for n, own in zip(rows, held) if own)
+    enough = sum(held) >= LEAST_HELD_OUT and standing >= _LEAST_STANDING * sum(rows)
+    return share if enough else 0.0
 
 
 def unmeasured_share(choice: Choice) -> float:

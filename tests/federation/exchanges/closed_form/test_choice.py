@@ -385,14 +385,25 @@ def test_about_500_rows_are_held_out_unless_rows_are_few_or_nearly_all_right(
     for accuracy, absent, withheld, wanted in (
         (0.94, 0, 0, share), (0.95, 0, 0, 0.0), (0.97, some, 0, share),
         (0.98, some, 0, 0.0),
-        # Where many rows are withheld, those that are left out tell too little. A
-        # few that are held out do so, too.
-        (0.95, 0, 0.2, 0.0), (0.95, 0, 0.21, share if clients * rows >= 200 else 0.0),
+        # Where many rows are withheld, those that are left out tell too little.
+        (0.95, 0, 0.2, 0.0), (0.95, 0, 0.21, share),
     ):  # fmt: skip
         scored = {"scored_rows": 100, "candidates": [{"accuracy": accuracy}]}
         known = {"absent_rows": absent, "withheld_share": withheld}
         choice = Choice(form, {**scored, **known}, form, (0,))
         assert share_to_hold_out(choice, counts, least=5) == wanted
+
+
+@pytest.mark.parametrize(("others", "share"), [(12, 0.15), (13, 0.0)])
+def test_clients_that_hold_rows_out_have_a_quarter_of_all_rows(others, share):
+    """The two largest of 100 rows; the others have too few to hold 5 out."""
+    form = CLOSED_FORMS["ncm"]()
+    sizes = [100, 100, *[50] * others]
+    counts = [HitCounts(k, n, torch.zeros(1), 0, n) for k, n in enumerate(sizes, 1)]
+    scored = {"scored_rows": 100, "candidates": [{"accuracy": 0.5}]}
+    known = {"absent_rows": 0, "withheld_share": 0.0}
+    choice = Choice(form, {**scored, **known}, form, (0,))
+    assert share_to_hold_out(choice, counts, least=9) == share
 
 
 @pytest.mark.parametrize(("withheld", "share"), [(0.0, 0.5), (0.2, 0.5), (0.21, 0.25)])
