@@ -756,10 +756,11 @@ _SELDOM_WRONG = 0.05
 def share_to_hold_out(choice: Choice, counts: Sequence[HitCounts], least: int) -> float:
     """The share of training rows to hold out for a trained head's temperature.
 
-    It is 0 if there are enough validation rows, or too few rows to spare, or few clients
-    could spare any. It is also 0 if the one-shot head is seldom wrong, on left-out rows
-    and on those of classes that nobody sent. Left-out rows cannot tell this where many
-    rows are withheld. A client holds out at least `least` of its rows or none.
+    It is 0 if there are enough validation rows, or too few rows to spare, or too few
+    clients could spare any. It is also 0 if the one-shot head is seldom wrong, on
+    left-out rows and on those of classes that nobody sent. Left-out rows cannot tell
+    this where many rows are withheld. A client holds out at least `least` of its rows
+    or none.
     """
     validation = sum(count.validation for count in counts)
     rows = [count.rows - count.validation for count in counts]
