@@ -214,7 +214,8 @@ def run_settings(
     rounds = demands.of(RoundSettings, sample_client_num=drawn, pull=pull)
     training, agreed = training_settings(cfg), agreed_settings(cfg, demands)
     model = model_settings(cfg, prepared)
-    if model.hidden_beside(dim, num_classes) and training.grad_clip < 0:
+    is_mlp = model.averaged and model.hidden_units(dim, num_classes) > 0
+    if is_mlp and training.grad_clip < 0:
         training = replace(training, grad_clip=LARGEST_GRADIENT)
     scored = scored_settings(cfg, model)
     task = federation.Task(
@@ -234,7 +235,7 @@ def run_settings(
     parts: list[object] = [
         statistics,
         # Draws make the mean with a one-shot head worse (docs/heads.md).
-        set_settings(demands, only_alone=model.averaged),
+        set_settings(demands, averaged=model.averaged),
         rounds,
     ]
     form = closed_form_of(cfg.ggeur, prepared.known if prepared else None)

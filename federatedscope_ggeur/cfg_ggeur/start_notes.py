@@ -138,8 +138,7 @@ def _rate_note(
 ) -> str:
     """A note if the learning rate of a linear head cannot fit raw embeddings, or ""."""
     task, training = settings.role.task, settings.role.training
-    is_linear = not task.model.hidden_units(task.dim, task.num_classes)
-    if task.space != "raw" or not is_linear or task.model.other is not None:
+    if task.space != "raw" or task.hidden_units or task.model.other is not None:
         return ""
     median = holdings.median_rows(rows.tolist())
     training = training.on_share(holdings.median_rows(whole.tolist()), median)
@@ -165,8 +164,7 @@ def _device_notes(settings: RunSettings, rows: np.ndarray) -> list[str]:
     is_head = task.model.other is None
     if training.device.type == "cpu" or not settings.rounds or not is_head:
         return []
-    hidden = task.model.hidden_units(task.dim, task.num_classes)
-    units = hidden or task.num_classes
+    units = task.hidden_units or task.num_classes
     flops = 4.0 * training.batch_size * task.dim * units
     steps = [training.batches(n) for n in rows.tolist()]
     drawn = settings.role.of(RoundSettings).sample_client_num / max(1, len(steps))

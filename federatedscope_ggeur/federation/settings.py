@@ -208,6 +208,11 @@ class Task:
     scored: ModelSettings | None = None
     counted_prototypes: bool = False
 
+    @property
+    def hidden_units(self) -> int:
+        """Hidden units of the head that is trained; 0: it is linear."""
+        return self.model.hidden_units(self.dim, self.num_classes)
+
     def build_model(self) -> Model:
         """Make the model to train, with its initial parameters."""
         return build_model(self.dim, self.num_classes, self.model)

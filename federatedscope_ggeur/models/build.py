@@ -48,18 +48,14 @@ class ModelSettings:
     other: OtherModel | None = None
     averaged: bool = False
 
-    def hidden_beside(self, in_features: int, num_classes: int) -> int:
-        """Hidden units of the head that is trained beside a one-shot head.
+    def hidden_units(self, in_features: int, num_classes: int) -> int:
+        """Hidden units of the head that is trained; 0: it is linear.
 
-        It is an MLP if rows have at most `FEW_COLUMNS` columns, or are of at most
-        `FEW_CLASSES` classes. 0: it is linear.
+        In a mean with a one-shot head it is an MLP if rows have at most `FEW_COLUMNS`
+        columns, or are of at most `FEW_CLASSES` classes.
         """
         few = in_features <= FEW_COLUMNS or num_classes <= FEW_CLASSES
-        return HIDDEN_UNITS if self.averaged and few else 0
-
-    def hidden_units(self, in_features: int, num_classes: int) -> int:
-        """Hidden units of the head that is trained; 0: it is linear."""
-        return self.hidden or self.hidden_beside(in_features, num_classes)
+        return HIDDEN_UNITS if self.averaged and few else self.hidden
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
@@ -80,7 +76,7 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
                 f"closed_form: the model of {form.name} has no hidden layer; set 0 "
                 f"hidden units, not {settings.hidden}"
             )
-        hidden = settings.hidden_beside(in_features, num_classes)
+        hidden = settings.hidden_units(in_features, num_classes)
         if settings.averaged and not settings.starts:
             return AverageHead(in_features, num_classes, hidden)
         if hidden:

@@ -319,11 +319,10 @@ class AugmentationExchange(Exchange):
     def _steps(self) -> tuple[int, ...]:
         """The steps by which clients draw.
 
-        There are none if the run leaves the mean of two heads, and only a head that is
-        left alone, or knows classes alone, has draws.
+        There are none if the run leaves the mean of two heads, unless the trained one
+        alone knows some classes.
         """
-        server = self.server
-        spared = self.settings.only_alone and server.averages and not server.unsent
+        spared = self.server.averages and not self.server.unsent
         return () if spared else self.settings.augmentation.steps
 
     def on_statistics(self, upload: StatisticsUpload) -> None:

@@ -45,22 +45,22 @@ class SetSettings:
         rows, or the rows in its statistics.
     train_withheld : bool
         Whether the client trains on rows of withheld classes.
-    only_alone : bool
-        Whether only a trained head that the run leaves alone has draws. If the run
-        leaves its mean with a one-shot head, no rows are drawn.
+    averaged : bool
+        Whether the run may leave the mean of a one-shot head and of a trained one. For
+        that mean no rows are drawn.
     """
 
     augmentation: AugmentationSettings
     prototypes: str = "domain"
     weight: str = "augmented"
     train_withheld: bool = True
-    only_alone: bool = False
+    averaged: bool = False
 
     @property
     def expected(self) -> AugmentationSettings:
         """The rules to expect before round 0 shows which head the run leaves."""
         rules = self.augmentation
-        return replace(rules, steps=()) if self.only_alone else rules
+        return replace(rules, steps=()) if self.averaged else rules
 
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
@@ -194,7 +194,7 @@ _SIZES = {
 }
 
 
-def set_settings(run: Demands, only_alone: bool) -> SetSettings:
+def set_settings(run: Demands, averaged: bool) -> SetSettings:
     """The settings by which clients make their training sets."""
     own = run.of(AugmentationKeys)
     sizes = _sizes(run)
@@ -203,7 +203,7 @@ def set_settings(run: Demands, only_alone: bool) -> SetSettings:
         prototypes=own.prototypes,
         weight=own.weight,
         train_withheld=own.train_withheld,
-        only_alone=only_alone,
+        averaged=averaged,
     )
 
 

@@ -603,7 +603,7 @@ class ClosedFormExchange(Exchange):
         server, before = self.server, self.course.spent()
         if self._demands.keeps_best and self._lacks_statistics():
             logger.warning("%s", NO_HEAD)
-            if self._hidden_beside:
+            if server.task.hidden_units:
                 server.held_share = self._share_to_hold_out()
             return
         components = self.solver.components()
@@ -665,11 +665,6 @@ class ClosedFormExchange(Exchange):
         needed = self._demands.statistics and self._form.known is None
         nobody_sent = not self.server.merged.statistics.classes
         return needed and self._trains_on_all and nobody_sent
-
-    @property
-    def _hidden_beside(self) -> int:
-        task = self.server.task
-        return task.model.hidden_beside(task.dim, task.num_classes)
 
     @property
     def _trains_on_all(self) -> bool:
@@ -812,7 +807,7 @@ class ClosedFormExchange(Exchange):
                 uploaded,
                 unsent,
                 averages,
-                self._hidden_beside,
+                self.server.task.hidden_units,
                 components.dim,
                 form.candidates(),
             )

@@ -290,9 +290,8 @@ def normal_classes(apart=4.0):
     """Rows of four classes that are normal with one covariance."""
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 4, 2400)
-    return apart * draw.normal(size=(4, 6))[labels] + draw.normal(
-        size=(2400, 6)
-    ), labels
+    means = apart * draw.normal(size=(4, 6))
+    return means[labels] + draw.normal(size=(2400, 6)), labels
 
 
 def test_the_head_that_is_left_may_be_the_mean_of_both():
