@@ -16,7 +16,7 @@ from outcomes import backwards, outcome, restored
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.exchanges.closed_form import choice
+from federatedscope_ggeur.federation.exchanges.closed_form import keeping
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import numbers
 
@@ -73,7 +73,7 @@ PARTS = {
 def made(config, monkeypatch):
     """The config of a run of these tables, with further settings."""
     # So that clients hold rows out beside heads that are seldom wrong, too.
-    monkeypatch.setattr(choice, "_SELDOM_WRONG", -1)
+    monkeypatch.setattr(keeping, "_SELDOM_WRONG", -1)
 
     def make(name, *settings):
         return config(*{**PARTS, **RUNS}[name], *settings)

@@ -32,7 +32,7 @@ from federatedscope_ggeur.reporting.results import Status
 
 from ..exchanges.base import Requests
 from ..exchanges.closed_form.choice import NO_HEAD
-from ..exchanges.closed_form.exchange import kept_head
+from ..exchanges.closed_form.keeping import kept_head
 from ..exchanges.evaluation.scores import METRICS
 from ..exchanges.training.exchange import head_broadcast
 from ..exchanges.training.messages import Broadcast

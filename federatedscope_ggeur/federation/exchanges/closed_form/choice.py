@@ -15,13 +15,11 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.client import MOST_HELD_OUT, held_out_count
 from federatedscope_ggeur.federation.merge import Release
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING, Totals
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.base import SMOOTHING
-from federatedscope_ggeur.models.build import FEW_COLUMNS
 from federatedscope_ggeur.models.closed_forms import (
     LOSS_UNITS,
     Components,
@@ -380,8 +378,6 @@ class Choice(NamedTuple):
     candidate : int or None
         The index of `form` among the candidates; until log-losses choose, that of the
         finalist with the most hits. None if there are no finalists.
-    ends : bool
-        Whether the run ends with this head, without training.
     """
 
     form: ClosedForm
@@ -389,7 +385,6 @@ class Choice(NamedTuple):
     start: ClosedForm | None
     finalists: tuple[int, ...] = ()
     candidate: int | None = None
-    ends: bool = False
 
     def recorded(self, report: dict[str, Any]) -> dict[str, Any]:
         """The record of the head: the `report` of its solution, and the choice.
@@ -496,18 +491,6 @@ ROUNDED = (
 _NEARLY_ALL, _FEW = 0.99, 0.2
 #: How much larger than its rounding the sum of a dimension's squares must be.
 _NO_MORE = 1e4
-ENDS = (
-    "nothing is trained: no client has enough rows of a class that nobody sent, and "
-    "labels and domains are not confounded, so the one-shot head is kept"
-)
-NO_GAIN = (
-    "nothing is trained: the one-shot head is right on nearly all left-out rows, so it "
-    "is kept"
-)
-APART = (
-    "nothing is trained: clients or domains differ so much that a trained head, which "
-    "knows neither, would be far behind, so the one-shot head is kept"
-)
 NO_HEAD = (
     "no client sent statistics of any class, so there is no one-shot head; training on "
     "all rows gives the head, and updates of clients with few rows can reveal their "
@@ -725,163 +708,6 @@ def cost_of_withheld(
         if count.client in among
     )
     return withheld / max(sent, 1) * math.log(classes / SMOOTHING)
-
-
-#: If at most this share of the rows is withheld, a mean of two heads is not worth the
-#: rounds. Measured in docs/heads.md.
-_FEW_WITHHELD = 0.02
-#: So few left-out rows may be wrong by chance: their number is less than twice its
-#: standard error. Then no gain by training can be seen.
-_FEW_WRONG = 3
-#: If more than this share of the rows is withheld, left-out rows stand for too little.
-_MANY_WITHHELD = 0.2
-#: If a mixture of clients or domains makes at most this share of the mistakes of heads
-#: that know neither, a trained head, which knows neither, is far behind it.
-_FAR_BETTER = 0.5
-
-
-#: With fewer validation rows the temperature of a trained head would be too uncertain.
-LEAST_VALIDATION = 150
-#: So many rows held out by all clients are enough for it, and fewer than the second
-#: number are too few. Few rows are much better than none: docs/heads.md.
-_ENOUGH_HELD_OUT, LEAST_HELD_OUT = 500, 10
-#: Clients that hold rows out must have this share of all rows, to stand for the others.
-_LEAST_STANDING = 0.25
-#: If the one-shot head is wrong on at most this share of left-out rows, probabilities
-#: cannot be far off, and the trained head needs the rows more. Beside rows of many
-#: columns it is not worth the rounds. Measured in docs/heads.md.
-_SELDOM_WRONG = 0.05
-
-
-def share_to_hold_out(choice: Choice, counts: Sequence[HitCounts], least: int) -> float:
-    """The share of training rows to hold out for a trained head's temperature.
-
-    It is 0 if there are enough validation rows, or too few rows to spare, or too few
-    clients could spare any. It is also 0 if the one-shot head is seldom wrong, on
-    left-out rows and on those of classes that nobody sent. Left-out rows cannot tell
-    this where many rows are withheld. A client holds out at least `least` of its rows
-    or none.
-    """
-    validation = sum(count.validation for count in counts)
-    rows = [count.rows - count.validation for count in counts]
-    scored, absent = choice.details["scored_rows"], choice.details["absent_rows"]
-    known = sum(rows) - absent
-    wrong = absent + known * _wrong_rows(choice) / max(scored, 1)
-    tells = choice.details["withheld_share"] <= _MANY_WITHHELD
-    seldom = tells and wrong <= _SELDOM_WRONG * sum(rows)
-    if validation >= LEAST_VALIDATION or not any(rows) or seldom:
-        return 0.0
-    share = min(MOST_HELD_OUT, _ENOUGH_HELD_OUT / sum(rows))
-    held = [held_out_count(n, share, least) for n in rows]
-    standing = sum(n for n, own in zip(rows, held) if own)
-    enough = sum(held) >= LEAST_HELD_OUT and standing >= _LEAST_STANDING * sum(rows)
-    return share if enough else 0.0
-
-
-def unmeasured_share(choice: Choice) -> float:
-    """The one-shot head's share in a mean with a trained head, if no rows choose it.
-
-    The halves are equal, but a one-shot head that has not seen many rows has less.
-    """
-    few_seen = choice.details["withheld_share"] > _MANY_WITHHELD
-    return 0.25 if few_seen else 0.5
-
-
-def end_or_train(
-    choice: Choice,
-    counts: Sequence[HitCounts],
-    uploaded: Mapping[int, int],
-    unsent: int,
-    averages: bool,
-    hidden: int,
-    dim: int,
-    candidates: Sequence[ClosedForm],
-) -> Choice:
-    """Decide whether a run that keeps the better head skips training.
-
-    Training sees classes that nobody sent, the one-shot head does not. If there are no
-    rows of such classes, a trained head is kept only if validation rows prefer it. An
-    MLP is averaged with the one-shot head even then, but a linear head is kept alone.
-    Without validation rows, training would be useless. A run that `averages` the two
-    heads also trains if every class was sent, but many rows are withheld, or if the
-    trained head is an MLP. An MLP begins at random weights. There are two exceptions.
-    The one-shot head may be right on nearly all left-out rows. Or it is a mixture of
-    clients or domains, and heads that know neither make far more mistakes on these.
-
-    If each client has too few rows of the classes that nobody sent to tell, all
-    withheld rows count as such rows.
-
-    Parameters
-    ----------
-    choice : Choice
-    counts : sequence of HitCounts
-    uploaded : mapping from client number to int
-        How many rows are in each client's statistics.
-    unsent : int
-        The number of classes that nobody sent.
-    averages : bool
-    hidden : int
-        The hidden units of the trained head; 0 for a linear one.
-    dim : int
-        The number of a row's columns.
-    candidates : sequence of ClosedForm
-    """
-    validation = sum(count.validation for count in counts)
-    rows = sum(count.rows for count in counts) - validation
-    sent = sum(uploaded[count.client] for count in counts)
-    share = 1 - sent / rows if rows else 0.0
-    absent = sum(count.absent for count in counts)
-    if unsent and not absent:
-        absent = rows - sent
-    known = {
-        "withheld_share": share,
-        "absent_rows": absent,
-        "validation_rows": validation,
-    }
-    averaged = averages and (hidden > 0 or (not absent and share > _FEW_WITHHELD))
-    if averaged and not absent and not validation and share <= _MANY_WITHHELD:
-        wrong = _wrong_rows(choice)
-        few = _SELDOM_WRONG * choice.details.get("scored_rows", 0)
-        if dim <= FEW_COLUMNS:
-            few = min(_FEW_WRONG, few)
-        share_of_mistakes = _mistakes_of_mixtures(choice, candidates)
-        if wrong <= few:
-            known["wrong_rows"], averaged = wrong, False
-        elif share_of_mistakes <= _FAR_BETTER:
-            known["share_of_mistakes"], averaged = share_of_mistakes, False
-    ends = not validation and not absent and not averaged
-    if averaged:
-        known["averaged"] = True
-    if hidden and not ends:
-        known["hidden_units"] = hidden
-    if hidden:
-        choice = choice._replace(start=None)
-    return choice._replace(details={**choice.details, **known}, ends=ends)
-
-
-def _wrong_rows(choice: Choice) -> float:
-    """The most left-out rows that a finalist classifies wrongly; infinite if none was
-    scored."""
-    scored = choice.details.get("candidates")
-    if not scored or not choice.finalists:
-        return math.inf
-    least = min(scored[place]["accuracy"] for place in choice.finalists)
-    return round((1 - least) * choice.details["scored_rows"])
-
-
-def _mistakes_of_mixtures(choice: Choice, candidates: Sequence[ClosedForm]) -> float:
-    """The mistakes of the best mixture among the finalists, divided by those of the
-    best other one; infinite without both."""
-    scored = choice.details.get("candidates", ())
-    mistakes: dict[bool, list[float]] = {True: [], False: []}
-    for place in choice.finalists:
-        one = candidates[place]
-        taken = one.choice if isinstance(one, Automatic) and one.choice else one
-        mistakes[taken.partition_free].append(1 - scored[place]["accuracy"])
-    mixtures, others = mistakes[False], mistakes[True]
-    if not mixtures or not others or not min(others):
-        return math.inf
-    return min(mixtures) / min(others)
 
 
 def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:

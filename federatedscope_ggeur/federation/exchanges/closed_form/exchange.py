@@ -45,7 +45,7 @@ from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
 from federatedscope_ggeur.models.folding import AverageHead, calibrated
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import Kept, Privacy, Round0, RoundRecord
+from federatedscope_ggeur.reporting import Privacy, RoundRecord
 
 from ..base import (
     ClientSide,
@@ -61,10 +61,7 @@ from ..statistics.keys import needed_content
 from ..statistics.upload import StatisticsUpload
 from . import keys
 from .choice import (
-    APART,
-    ENDS,
     FLOORS,
-    NO_GAIN,
     NO_HEAD,
     OWN_HEADS,
     Choice,
@@ -80,10 +77,15 @@ from .choice import (
     choose_by_losses,
     choose_untuned,
     cost_of_withheld,
-    end_or_train,
     lda_of,
-    share_to_hold_out,
     units_note,
+)
+from .keeping import (
+    Plan,
+    RowsToldOf,
+    Training,
+    plan_training,
+    share_to_hold_out,
     unmeasured_share,
 )
 
@@ -542,7 +544,7 @@ class ClosedFormExchange(Exchange):
         "of these rows), and the rounded log-losses of the chosen head, or "
         "of up to six among which auto chooses, on these rows (ggeur.keep average: "
         "with five floors each); with ggeur.confidences "
-        "also how sure this head is of them, in 64 bins"
+        "also how sure this head is of them, in 65 bins"
     )
 
     def __init__(self, course):
@@ -561,7 +563,8 @@ class ClosedFormExchange(Exchange):
         self.lda: LinearDiscriminant | None = None
         self.asked: LossQuery
         self._withheld: Mapping[str, float] = {}
-        self._counts: Sequence[HitCounts] = ()
+        self._told = RowsToldOf((), 0)
+        self._plan = Plan()
         self._record: RoundRecord | None = None
 
     @classmethod
@@ -632,23 +635,18 @@ class ClosedFormExchange(Exchange):
             more = raised.temperature / temperature.value
             vector = calibrated(server.scored_model, vector, more, raised.floor)
         server.solved_params, server.temperature = vector, temperature.value
-        server.averages = choice.details.get("averaged", False)
+        server.averages = self._plan.averages
         if server.averages:
-            server.share = unmeasured_share(choice)
-            if choice.details["absent_rows"]:
+            server.share = unmeasured_share(self._told)
+            if self._told.absent:
                 server.unsent = server.merged.statistics.absent
-        if "hidden_units" in choice.details and choice.candidate is not None:
+        if self._plan.hidden and choice.candidate is not None:
             self._train_beside(choice, choice.candidate, temperature.value)
         if begun is not None:
             server.start_from(to_vector(begun.model))
-        if choice.ends:
+        if self._plan.ends:
             server.trains = False
-            why = ENDS
-            if "wrong_rows" in choice.details:
-                why = NO_GAIN
-            elif "share_of_mistakes" in choice.details:
-                why = APART
-            logger.info("%s", why)
+            logger.info("%s", self._plan.ends)
         self._details = {**choice.recorded(solved.report), **temperature.details}
         tried = self._demands.leaves_one_out
         notes = [units_note(form, held, tried, release)]
@@ -703,7 +701,7 @@ class ClosedFormExchange(Exchange):
         if choice is None:
             return MOST_HELD_OUT
         least = self.server.settings.min_samples
-        return share_to_hold_out(choice, self._counts, least)
+        return share_to_hold_out(choice, self._told, least)
 
     def _take_noisy(self, solved: Solved, hidden_by: str) -> None:
         """Take the head made from statistics with noise, without asking clients."""
@@ -784,7 +782,6 @@ class ClosedFormExchange(Exchange):
             return Choice(form, {"confounded_share": share}, form, (0,), 0)
         self._sent = self._left_out_of(components)
         counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
-        self._counts = counts
         uploaded, classes = self.server.merged.rows, components.num_classes
         domains = self.server.client_domains
         sizes = Counter(domains.values())
@@ -800,17 +797,16 @@ class ClosedFormExchange(Exchange):
         choice = choose_by_hits(form, counts, share, takes_clients)
         if keeps_best:
             unsent = classes - len(components.labels.unique())
+            sent = sum(uploaded[count.client] for count in counts)
+            self._told = RowsToldOf(counts, sent, unsent)
             averages = self._demands.of(keys.ClosedFormKeys).keep == "average"
-            choice = end_or_train(
-                choice,
-                counts,
-                uploaded,
-                unsent,
-                averages,
-                self.server.task.hidden_units,
-                components.dim,
-                form.candidates(),
-            )
+            hidden = self.server.task.hidden_units
+            beside = Training(averages, hidden, components.dim)
+            candidates = form.candidates()
+            self._plan = plan_training(choice, candidates, self._told, beside)
+            details = {**choice.details, **self._plan.details}
+            start = None if hidden else choice.start
+            choice = choice._replace(details=details, start=start)
         return choice
 
     def _decide(
@@ -933,75 +929,3 @@ def _cool(
 def _not_scored(hidden_by: str) -> str:
     """The reason why a head has no temperature, see `Release.hidden_by`."""
     return f"under {hidden_by} no client reports scores of its own rows"
-
-
-_BY = "val_acc"
-
-
-def absent_rows(round0: Round0) -> int:
-    """The number of training rows of classes that nobody sent; 0 if unknown.
-
-    It is an upper bound, the withheld rows, if a class is absent and no client has
-    enough such rows to tell. It always is if the server sees only totals.
-    """
-    details = (round0.closed_form.details if round0.closed_form else None) or {}
-    if round0.sums is None:
-        return details.get("absent_rows", 0)
-    return round0.sums.withheld_rows if details["left_out"] else 0
-
-
-def kept_head(
-    round0: Round0, rounds: Sequence[RoundRecord], share: float | None = None
-) -> Kept:
-    """Decide which head is kept after these rounds, without using test rows.
-
-    If labels and domains are confounded, the trained head is kept. Neither left-out
-    rows nor validation rows of the same clients can show then how a class looks in
-    other domains. Otherwise the head with more hits on validation rows after the last
-    evaluated round is kept, and on a tie the one-shot head. Without validation rows the
-    one-shot head is kept, unless clients have rows of classes that nobody sent. Only
-    the trained head has seen these classes. If nobody sent any, it is the only head.
-
-    If the run averages the two heads, that mean takes the place of the trained head.
-    Without validation rows it is kept. Rows that training did not see may have chosen
-    the share of each head. Then the one-shot head is kept if it has the whole share and
-    knows every class, and else the mean.
-
-    Parameters
-    ----------
-    round0 : Round0
-        The record of round 0.
-    rounds : sequence of RoundRecord
-    share : float, optional
-        The one-shot head's share in the mean, if rows chose it.
-    """
-    solved = round0.closed_form
-    if solved is None:
-        return Kept("trained", "absent", None, None)
-    details = solved.details or {}
-    if not rounds:
-        if "wrong_rows" in details:
-            return Kept("closed_form", "right", None, None)
-        if "share_of_mistakes" in details:
-            return Kept("closed_form", "apart", None, None)
-        return Kept("closed_form", details.get("chosen_by", "default"), None, None)
-    scored = (r.metrics for r in reversed(rounds) if r.metrics and _BY in r.metrics)
-    before, after = (solved.metrics or {}).get(_BY), next(scored, {}).get(_BY)
-    averaged = details.get("averaged", False)
-    if details.get("confounded_share", 0.0) > LARGER_PART:
-        return Kept("trained", "confounded", before, after)
-    if share is not None:
-        if share == 1 and not absent_rows(round0):
-            return Kept("closed_form", "log_loss", before, after)
-        return Kept("average", "log_loss", before, after)
-    if before is not None and after is not None:
-        if after <= before:
-            return Kept("closed_form", "validation", before, after)
-        return Kept("average" if averaged else "trained", "validation", before, after)
-    if absent_rows(round0):
-        return Kept("average" if averaged else "trained", "absent", before, after)
-    if averaged:
-        if details.get("hidden_units"):
-            return Kept("average", "columns", before, after)
-        return Kept("average", "withheld", before, after)
-    return Kept("closed_form", details.get("chosen_by", "default"), before, after)

@@ -30,13 +30,14 @@ class ClosedFormKeys(Section):
         "How the head's probabilities are calibrated. leave_one_out: a temperature "
         "from the log-loss of the clients' rows, each left out of the head; under "
         "secure sums and in a book from the totals; a trained head takes 150 or more "
-        "validation rows instead. none: not at all.",
+        "validation rows instead, or with keep best or average up to 15% of the "
+        "training rows, which it then does not train on. none: not at all.",
         one_of("leave_one_out", "none"),
         shared=True,
     )
     confidences: bool = key(
         False,
-        "Clients send, as 64 counts, how confident the one-shot head is on their "
+        "Clients send, as 65 counts, how confident the one-shot head is on their "
         "rows, each left out of the head. `predict --flag-below` needs these counts.",
         shared=True,
     )
@@ -46,11 +47,11 @@ class ClosedFormKeys(Section):
         "best: the one-shot head or the trained one, whichever does better on "
         "validation rows; without them the trained one only if clients have rows of "
         "classes that nobody sent. average: as best, or the mean of both heads' "
-        "probabilities. The run keeps the mean if every class was sent, and rows have "
-        "at most 160 columns or 20 classes, or more than 2% of them are withheld; "
-        "unless the one-shot head is right on nearly all left-out rows and no rows "
-        "validate. For so few columns or classes an MLP is trained, from random "
-        "weights. For that mean nothing is drawn. Rows that are not trained on may "
+        "probabilities. The run keeps the mean if rows have at most 160 columns or 20 "
+        "classes, or if every class was sent and more than 2% of the rows are "
+        "withheld; unless the one-shot head is right on nearly all left-out rows and "
+        "no rows validate. For so few columns or classes an MLP is trained, from "
+        "random weights. If every class was sent, nothing is drawn for the mean. Rows that are not trained on may "
         "choose the share of each head, and a part of the probabilities that all "
         "classes share equally.",
         one_of("trained", "best", "average"),

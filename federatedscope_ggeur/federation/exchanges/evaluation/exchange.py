@@ -40,15 +40,9 @@ from ..base import (
     register_exchange,
     require_known,
 )
-from ..closed_form.choice import (
-    LEAST_HELD_OUT,
-    LEAST_VALIDATION,
-    Calibration,
-    LogLosses,
-    LossQuery,
-    calibrations,
-)
+from ..closed_form.choice import Calibration, LogLosses, LossQuery, calibrations
 from ..closed_form.exchange import ClosedFormClient
+from ..closed_form.keeping import LEAST_HELD_OUT, LEAST_VALIDATION
 from ..training.exchange import TrainingExchange, head_broadcast, own_broadcast
 from ..training.messages import Broadcast
 from ..training.screening import remedy

@@ -19,7 +19,6 @@ from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges.closed_form import exchange
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     FLOORS,
-    Choice,
     HitCounts,
     LeaveOneOut,
     LogLosses,
@@ -29,9 +28,6 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     choose_by_hits,
     choose_by_losses,
     cost_of_withheld,
-    end_or_train,
-    share_to_hold_out,
-    unmeasured_share,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
@@ -324,131 +320,3 @@ def test_components_are_kept_only_where_something_is_chosen(compares):
         solver.add(StatisticsUpload(number, domain, held, form))
     held = solver.components()
     assert held.counts.sum() == 90 if compares else held is None
-
-
-@pytest.mark.parametrize(
-    ("averages", "hidden", "sent", "unsent", "told", "averaged", "absent"),
-    [
-        (True, 0, 97, 0, 0, True, 0),
-        (True, 0, 99, 0, 0, False, 0),
-        (True, 0, 90, 1, 5, False, 5),
-        # Each client has too few rows of the class to tell.
-        (True, 0, 90, 1, 0, False, 10),
-        (False, 0, 90, 1, 0, False, 10),
-        (False, 0, 90, 0, 0, False, 0),
-        # Nobody has rows of the class.
-        (False, 0, 100, 1, 0, False, 0),
-        # An MLP helps, however many rows are withheld, and also if it alone knows some.
-        (True, 256, 100, 0, 0, True, 0),
-        (True, 256, 90, 1, 5, True, 5),
-    ],
-)
-def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
-    averages, hidden, sent, unsent, told, averaged, absent
-):
-    form = CLOSED_FORMS["ncm"]()
-    counts = [HitCounts(1, 100, torch.zeros(1), 0, sent, told)]
-    before = Choice(form, {}, form)
-    choice = end_or_train(
-        before, counts, {1: sent}, unsent, averages, hidden, 160, [form]
-    )
-    assert (choice.start is None) == (hidden > 0)
-    assert choice.details.get("averaged", False) == averaged
-    assert choice.details["absent_rows"] == absent
-    assert choice.ends == (not averaged and not absent)
-
-
-@pytest.mark.parametrize(
-    ("clients", "rows", "validation", "share"),
-    [
-        (10, 1000, 0, 0.05),
-        (10, 1000, 149, 0.05),
-        (10, 1000, 150, 0),
-        # At most 15% of the rows, if these are enough.
-        (10, 100, 0, 0.15),
-        (2, 34, 0, 0.15),
-        (1, 34, 0, 0),
-        # Each client holds out 5 rows or none.
-        (100, 50, 0, 0.1),
-        (125, 50, 0, 0),
-        (10, 0, 0, 0),
-    ],
-)
-def test_about_500_rows_are_held_out_unless_rows_are_few_or_nearly_all_right(
-    clients, rows, validation, share
-):
-    first = HitCounts(1, rows + validation, torch.zeros(1), validation, rows)
-    others = [HitCounts(2, rows, torch.zeros(1), 0, rows)] * (clients - 1)
-    counts, form = [first, *others], CLOSED_FORMS["ncm"]()
-    # Rows of classes that nobody sent count as wrong.
-    some = clients * rows * 3 // 100
-    for accuracy, absent, withheld, wanted in (
-        (0.94, 0, 0, share), (0.95, 0, 0, 0.0), (0.97, some, 0, share),
-        (0.98, some, 0, 0.0),
-        # Where many rows are withheld, those that are left out tell too little.
-        (0.95, 0, 0.2, 0.0), (0.95, 0, 0.21, share),
-    ):  # fmt: skip
-        scored = {"scored_rows": 100, "candidates": [{"accuracy": accuracy}]}
-        known = {"absent_rows": absent, "withheld_share": withheld}
-        choice = Choice(form, {**scored, **known}, form, (0,))
-        assert share_to_hold_out(choice, counts, least=5) == wanted
-
-
-@pytest.mark.parametrize(("others", "share"), [(12, 0.15), (13, 0.0)])
-def test_clients_that_hold_rows_out_have_a_quarter_of_all_rows(others, share):
-    """The two largest of 100 rows; the others have too few to hold 5 out."""
-    form = CLOSED_FORMS["ncm"]()
-    sizes = [100, 100, *[50] * others]
-    counts = [HitCounts(k, n, torch.zeros(1), 0, n) for k, n in enumerate(sizes, 1)]
-    scored = {"scored_rows": 100, "candidates": [{"accuracy": 0.5}]}
-    known = {"absent_rows": 0, "withheld_share": 0.0}
-    choice = Choice(form, {**scored, **known}, form, (0,))
-    assert share_to_hold_out(choice, counts, least=9) == share
-
-
-@pytest.mark.parametrize(("withheld", "share"), [(0.0, 0.5), (0.2, 0.5), (0.21, 0.25)])
-def test_a_one_shot_head_that_saw_few_rows_has_a_smaller_share(withheld, share):
-    form = CLOSED_FORMS["ncm"]()
-    choice = Choice(form, {"withheld_share": withheld}, form)
-    assert unmeasured_share(choice) == share
-
-
-@pytest.mark.parametrize("hidden", [0, 256])
-@pytest.mark.parametrize(
-    ("dim", "wrong", "sent", "validation", "averaged"),
-    [(160, 3, 97, 0, False), (160, 4, 97, 0, True), (160, 0, 80, 0, False),
-     (160, 0, 79, 0, True), (160, 0, 97, 1, True), (161, 4, 97, 0, False),
-     (161, 5, 97, 0, True), (161, 0, 79, 0, True), (161, 0, 97, 1, True)],
-)  # fmt: skip
-def test_a_head_that_is_right_on_nearly_all_left_out_rows_is_kept(
-    hidden, dim, wrong, sent, validation, averaged
-):
-    """Unless many rows are withheld, or validation rows decide.
-
-    Of rows of many columns it may be wrong more often.
-    """
-    form = CLOSED_FORMS["ncm"]()
-    counts = [HitCounts(1, 100 + validation, torch.zeros(1), validation, sent, 0)]
-    candidates = [{"accuracy": 1 - n / sent} for n in (0, wrong, sent)]
-    scored = {"scored_rows": sent, "candidates": candidates}
-    before = Choice(form, scored, form, (0, 1))
-    choice = end_or_train(before, counts, {1: sent}, 0, True, hidden, dim, [form] * 3)
-    assert choice.details.get("averaged", False) == averaged
-    assert choice.ends == (not averaged)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "averaged"), [((80, 90), False), ((80, 89), True), ((90, 80), True)]
-)
-def test_where_a_mixture_makes_at_most_half_of_the_mistakes_nothing_is_trained(
-    kinds, averaged
-):
-    """Hits of 100 rows of lda, and of the mixture."""
-    forms = CLOSED_FORMS["lda"](), CLOSED_FORMS["mixture"]()
-    candidates = [{"accuracy": hits / 100} for hits in kinds]
-    scored = {"scored_rows": 100, "candidates": candidates}
-    before = Choice(forms[1], scored, forms[1], (0, 1))
-    counts = [HitCounts(1, 100, torch.zeros(2), 0, 100)]
-    choice = end_or_train(before, counts, {1: 100}, 0, True, 256, 160, forms)
-    assert choice.details.get("averaged", False) == averaged
-    assert choice.ends == (not averaged)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+from federatedscope_ggeur.federation.exchanges.closed_form.keeping import (
     LEAST_VALIDATION,
 )
 from federatedscope_ggeur.models import Model

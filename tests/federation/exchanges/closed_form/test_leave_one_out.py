@@ -33,7 +33,6 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
     ClosedFormClient,
-    kept_head,
     rounded_hits,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
@@ -56,8 +55,6 @@ from federatedscope_ggeur.models.closed_forms.left_out import (
     confidence_edges,
 )
 from federatedscope_ggeur.models.folding import AverageHead, averaged
-from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
-from federatedscope_ggeur.reporting.lines import kept_line
 
 #: What tells two components apart.
 PLACE = ("labels", "clients", "domains")
@@ -485,89 +482,3 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
     for threshold, drawn in ((6, 6), (7, 0)):
         client.settings = replace(client.settings, min_samples=threshold)
         assert client.held_out().sum() == drawn
-
-
-# Which of two heads a run leaves, by its records alone.
-
-
-def record(number, val_acc=None, test=0.5, **made_by):
-    metrics = {"test_acc": test}
-    if val_acc is not None:
-        metrics["val_acc"] = val_acc
-    scores = ({"a": test}, test, 0.0, 1.0, 0.1, 1, 1)
-    return RoundRecord(number, [1], *scores, metrics=metrics, **made_by)
-
-
-def skipped(number):
-    return RoundRecord(number, [1], None, None, None, None, 0.1, 1, 1)
-
-
-def start(val_acc=None, test=0.5, **details):
-    head = record(0, val_acc, test, method="auto", details=details)
-    return Round0([1], 0.1, {"1": 5}, 1, 0, 1, 0, closed_form=head)
-
-
-CHOSEN = {"chosen_by": "leave_one_out", "confounded_share": 0.1}
-#: Half of how domains differ goes with the class, and a little more than that.
-HALF, MORE = {**CHOSEN, "confounded_share": 0.5}, {"confounded_share": 0.51}
-ABSENT = {**CHOSEN, "withheld_share": 0.3, "absent_rows": 5}
-AVERAGED = {**CHOSEN, "absent_rows": 0, "averaged": True}
-NONE = None, None
-
-
-@pytest.mark.parametrize(
-    ("details", "shares", "head", "by"),
-    [
-        # Validation rows decide.
-        (CHOSEN, (0.8, 0.9), "trained", "validation"),
-        (HALF, (0.8, 0.9), "trained", "validation"),
-        (HALF, (0.9, 0.8), "closed_form", "validation"),
-        (CHOSEN, (0.8, 0.8), "closed_form", "validation"),
-        # Without them it is what rows left out have chosen.
-        (CHOSEN, NONE, "closed_form", "leave_one_out"),
-        ({"confounded_share": 0.1}, NONE, "closed_form", "default"),
-        # Classes that nobody sent are known to the trained one alone.
-        (ABSENT, NONE, "trained", "absent"),
-        ({**ABSENT, "absent_rows": 0}, NONE, "closed_form", "leave_one_out"),
-        # A mean of both takes the place of the trained one.
-        (AVERAGED, NONE, "average", "withheld"),
-        ({**AVERAGED, "hidden_units": 256}, NONE, "average", "columns"),
-        ({**AVERAGED, "absent_rows": 5}, NONE, "average", "absent"),
-        (AVERAGED, (0.8, 0.9), "average", "validation"),
-        (AVERAGED, (0.8, 0.7), "closed_form", "validation"),
-        # Where labels and domains are confounded it is the trained one.
-        (MORE, NONE, "trained", "confounded"),
-        (MORE, (0.9, 0.1), "trained", "confounded"),
-    ],
-)
-@pytest.mark.parametrize("tests", [(0.1, 0.9), (0.9, 0.1)])
-def test_which_head_is_left(details, shares, head, by, tests):
-    """Test rows have no say."""
-    (before, after), (start_test, test) = shares, tests
-    rounds = [record(1, before and 0.1), record(2, after, test), skipped(3)]
-    kept = kept_head(start(before, start_test, **details), rounds)
-    assert kept == Kept(head, by, before, after)
-
-
-@pytest.mark.parametrize(
-    ("share", "absent", "head"),
-    [(1, 0, "closed_form"), (1, 5, "average"), (0.5, 0, "average")],
-)
-def test_rows_not_trained_on_leave_the_mean_unless_it_is_the_one_shot_head(
-    share, absent, head
-):
-    kept = kept_head(start(**{**AVERAGED, "absent_rows": absent}), [record(1)], share)
-    assert kept == Kept(head, "log_loss", None, None)
-
-
-def test_before_any_round_there_is_only_the_one_in_closed_form():
-    kept = kept_head(start(0.5, confounded_share=0.9), [])
-    assert kept == Kept("closed_form", "default", None, None)
-    kept = kept_head(start(0.5), [skipped(1)])
-    assert kept == Kept("closed_form", "default", 0.5, None)
-
-
-def test_both_shares_are_said():
-    said = kept_line(Kept("average", "validation", 0.8, 0.9), averaged=True)
-    assert "right in closed form, 90.00% by both heads' mean)" in said
-    assert "0.00% trained" in kept_line(Kept("trained", "validation", 0.8, 0.0))
