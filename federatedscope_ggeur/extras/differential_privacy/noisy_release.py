@@ -16,7 +16,7 @@ square    D (D + 1) / 2       r^2
 ========  ==================  ===========
 
 Block b gets noise of standard deviation ``Delta_b / (mu sqrt(a_b))``. The shares a_b
-add up to 1, so that all blocks together are mu-GDP (`gaussian_privacy`). The square is
+add up to 1, so that all blocks together are mu-GDP. The square is
 a symmetric matrix. Off its diagonal the noise is smaller by the factor sqrt(2). This
 protects as well as equal noise on all D^2 entries.
 

@@ -74,7 +74,7 @@ def calibrate(
 
     Parameters
     ----------
-    head : Head
+    model : Model
     params : Tensor of shape (P,)
         The weights from which training starts. All layers but the last stay as they
         are.

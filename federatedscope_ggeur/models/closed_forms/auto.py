@@ -255,7 +255,7 @@ class Automatic(ClosedForm):
         return other
 
 
-#: Classes and domains count as confounded if the share is at least this.
+#: Classes and domains count as confounded if the share is more than this.
 LARGER_PART = 0.5
 #: Domains or classes differ if their difference is this many times that of chance.
 BEYOND_CHANCE = 2.0

@@ -267,11 +267,10 @@ class FedPG(Method):
 
     After each round the server trains a generator. It trains the generator so that the
     averaged network, frozen, represents its images near virtual prototypes of their
-    classes. Then the server draws a set of images
-    (`fedpg_generator.GeneratorTraining`). The clients of the next round train on
-    batches of this set besides their own (`virtual_images.VirtualTerm`). The first
-    round has no images. For each class a client sends the mean of the representation of
-    up to `support` random rows, by its trained weights. The class's prototype P_c is
+    classes. Then the server draws a set of images (`GeneratorTraining`). The clients of
+    the next round train on batches of this set besides their own (`VirtualTerm`). The
+    first round has no images. For each class a client sends the mean of the
+    representation of up to `support` random rows, by its trained weights. The class's prototype P_c is
     the plain mean of these over the round's clients. Every mean is over at least
     `min_samples` rows; a client sends nothing for classes with fewer own rows.
 

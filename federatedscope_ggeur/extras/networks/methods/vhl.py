@@ -239,8 +239,8 @@ class VHL(Method):
     same set from the run's seed, so nothing is sent. The authors draw images from an
     untrained StyleGAN. In their network virtual rows have C extra outputs, which are
     removed afterwards. Here virtual rows share the outputs of the C classes, as in
-    FedPG. The alignment (`alignment.alignment`) acts in the first `align_epochs` passes
-    over a client's own rows in every round.
+    FedPG. The alignment acts in the first `align_epochs` passes over a client's own
+    rows in every round.
 
     With `virtual` and `alignment` 0 the method is FedAvg, to the bit.
     """

@@ -170,7 +170,7 @@ class AugmentationKeys(Section):
         "augmented",
         "Number of rows that a client counts for in averages; the server learns it. "
         "augmented: all rows that the client trains on. original: its own rows. "
-        "statistics: the rows that it sends statistics of, so that the server learns "
+        "statistics: the rows that it sends statistics of, so that this number tells "
         "nothing of withheld rows.",
         one_of("augmented", "original", "statistics"),
     )

@@ -29,7 +29,7 @@ from federatedscope_ggeur.reporting import (
 
 #: Bins of equal width for the largest probability of a row.
 BINS = 15
-#: Sums are sent as whole multiples of 1/64: exact ones would reveal single rows.
+#: Sums for calibration are sent as whole multiples of 1/64, which add up exactly.
 _UNITS = 64
 _LARGEST = 2.0**50
 
