@@ -270,9 +270,10 @@ class FedPG(Method):
     classes. Then the server draws a set of images (`GeneratorTraining`). The clients of
     the next round train on batches of this set besides their own (`VirtualTerm`). The
     first round has no images. For each class a client sends the mean of the
-    representation of up to `support` random rows, by its trained weights. The class's prototype P_c is
-    the plain mean of these over the round's clients. Every mean is over at least
-    `min_samples` rows; a client sends nothing for classes with fewer own rows.
+    representation of up to `support` random rows, by its trained weights. The class's
+    prototype P_c is the plain mean of these over the round's clients. Every mean is
+    over at least `min_samples` rows; a client sends nothing for classes with fewer own
+    rows.
 
     Each round, the virtual prototypes P' begin where `prototypes` says:
 
