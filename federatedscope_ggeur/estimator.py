@@ -28,7 +28,7 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.data.labels import NAMES, as_array, matched
 from federatedscope_ggeur.data.partition import ALL
 from federatedscope_ggeur.data.rows import column_of, entries_of
-from federatedscope_ggeur.engines.run import divide, run
+from federatedscope_ggeur.engines.run import Run, divide, unused_notes
 from federatedscope_ggeur.errors import (
     ConfigError,
     DataError,
@@ -210,7 +210,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         if needs_head and _all_clients_are_small(cfg, data):
             raise StatisticsError(_nothing_sent(cfg))
         try:
-            self.results_ = run(cfg, data)
+            notes = [] if _is_number(clients) else unused_notes(cfg, data)
+            self.results_ = Run(cfg, data, notes).follow(lambda record: None)
         except StatisticsError:
             if not needs_head or _sent_classes(cfg, data).any():
                 raise

@@ -285,6 +285,7 @@ name_settings(
         **{key.field: f"ggeur.{key.name}" for key in _OWN},
         **FS_FIELDS,
         "deadline": "ggeur.deadline.*",
+        "optimizer": "train.optimizer",
         "transform": "data.transform",
     }
 )

@@ -237,6 +237,30 @@ class FederatedData:
             self, clients=clients, unseen=tuple(unseen), pooled=pooled, **more
         )
 
+    def without(self, domains: Sequence[str]) -> FederatedData:
+        """The data with these domains for the test alone: no client holds them.
+
+        Domains that are so already stay. The clients of the others keep their numbers.
+
+        Raises
+        ------
+        ConfigError
+            There is no such domain, or none is left to train on.
+        """
+        _check_unseen([*self.domains, *(d.name for d in self.unseen)], domains)
+        held_back = [name for name in self.domains if name in domains]
+        if not held_back:
+            return self
+        train, test = self.rows("train"), self.rows("test")
+        unseen = (Domain(name, train[name], test[name]) for name in held_back)
+        clients = (one for one in self.clients if one.domain not in held_back)
+        return replace(
+            self,
+            clients=tuple(clients),
+            domains=tuple(name for name in self.domains if name not in held_back),
+            unseen=(*self.unseen, *unseen),
+        )
+
     @property
     def is_centralised(self) -> bool:
         """Whether one client has the training rows of all domains."""
@@ -498,20 +522,24 @@ def _dealt(rows: Embeddings, parts: Sequence[np.ndarray]) -> Embeddings:
 def _separate(
     dataset: DataSet, unseen_domains: Sequence[str]
 ) -> tuple[list[Domain], tuple[Domain, ...]]:
-    known = [domain.name for domain in dataset.domains]
+    _check_unseen([domain.name for domain in dataset.domains], unseen_domains)
+    seen = [domain for domain in dataset.domains if domain.name not in unseen_domains]
+    unseen = tuple(d for d in dataset.domains if d.name in unseen_domains)
+    return seen, unseen
+
+
+def _check_unseen(known: Sequence[str], unseen_domains: Sequence[str]) -> None:
+    """Require some of the `known` domains as unseen ones, but not all."""
     if isinstance(unseen_domains, str) or not set(unseen_domains) <= set(known):
         raise ConfigError(
             f"{setting('unseen_domains')} must be a list of domains of the data set, "
             f"which are {known}; got {unseen_domains!r}."
         )
-    seen = [domain for domain in dataset.domains if domain.name not in unseen_domains]
-    if not seen:
+    if set(known) <= set(unseen_domains):
         raise ConfigError(
             f"{setting('unseen_domains')}: {list(unseen_domains)} leaves no domain to "
             f"train on; remove at least one of {known} from it."
         )
-    unseen = tuple(d for d in dataset.domains if d.name in unseen_domains)
-    return seen, unseen
 
 
 ALL_DOMAINS = "all domains"

@@ -104,6 +104,10 @@ class EmbeddedEngine:
             client_domains, settings, handshake, rows
         )
         self.server = self.coordinator.server
+        # With noise, nothing exact of the rows is kept.
+        self._rows = capture.data.sha256 if capture and capture.data else ""
+        if progress is not None:
+            progress.require_data(settings.restore_from, self._rows)
         self._take_states(progress)
         self.listen: Callable[[Request, dict], None] | None = None
         self._handshake, self._progress = handshake, progress
@@ -134,7 +138,8 @@ class EmbeddedEngine:
         )
 
     def _writer(self, path: str | Path) -> checkpoint.CheckpointWriter:
-        return checkpoint.CheckpointWriter(path, self._handshake, self._progress)
+        restored = self._progress
+        return checkpoint.CheckpointWriter(path, self._handshake, restored, self._rows)
 
     def run(self) -> Iterator[Round0 | RoundRecord]:
         """Run round 0, all rounds, and calibration; yields the record of each.

@@ -21,7 +21,12 @@ from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur import run_settings
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
-from federatedscope_ggeur.cfg_ggeur.load import idle_notes, load_config, to_plain
+from federatedscope_ggeur.cfg_ggeur.load import (
+    default_config,
+    idle_notes,
+    load_config,
+    to_plain,
+)
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     batched_because,
@@ -182,6 +187,8 @@ class Run:
         From `load_config`.
     data : FederatedData, optional
         The data to use in place of those that `cfg.data` names.
+    notes : sequence of str
+        Notes that the caller has; they come first.
     restore_from : path, optional
         The checkpoint to continue from, in place of ``federate.restore_from``.
     capture : Capture, optional
@@ -207,6 +214,7 @@ class Run:
         self,
         cfg,
         data: FederatedData | None = None,
+        notes: Sequence[str] = (),
         restore_from: Path | None = None,
         capture: reporting.Capture | None = None,
     ):
@@ -220,6 +228,7 @@ class Run:
                 )
             with torch_threads(read(cfg.ggeur, RunKeys).num_threads):
                 data = transform_data(data, row_transform(cfg))
+            data = data.without(read(cfg.ggeur, EvaluationKeys).unseen_domains)
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
         self.prepared = prepared(
@@ -240,7 +249,8 @@ class Run:
         self.held = held.among(set(held.numbers).difference(unseen))
         domains = dict(zip(self.held.numbers, self.held.domains))
         validates = any(s == "val" and len(rows) for s, rows in self.data.all_rows())
-        self.notes = start_notes(cfg, self.settings, domains, self.held, validates)
+        about_start = start_notes(cfg, self.settings, domains, self.held, validates)
+        self.notes = [*notes, *about_start]
         is_noisy = self.settings.demands.noisy
         # With noise, nothing exact of the rows is said or kept.
         self._faults = [] if is_noisy else self.data.faults()
@@ -362,8 +372,24 @@ def run(
     """
     if data is not None and isinstance(config, Mapping):
         config = {**_WITH_DATA, **dict(flatten(config))}
-    started = Run(load_config(config, overrides), data)
-    return started.follow(on_round or (lambda record: None))
+    cfg = load_config(config, overrides)
+    # `Run` refuses other kinds of data.
+    notes = unused_notes(cfg, data) if isinstance(data, FederatedData) else []
+    return Run(cfg, data, notes).follow(on_round or (lambda record: None))
+
+
+def unused_notes(cfg, data: FederatedData) -> list[str]:
+    """A note on settings that divide rows, where the `data` are divided already."""
+    unused = ["data.splitter"] if cfg.data.splitter else []
+    if cfg.federate.client_num not in (0, len(data.clients)):
+        unused.append(setting("client_num"))
+    own = list(cfg.data.splits) != list(default_config().data.splits)
+    if own and validation_share(cfg.data.splits) and not any(data.rows("val").values()):
+        unused.append("data.splits")
+    if not unused:
+        return []
+    names = ", ".join(unused)
+    return [f"the data came divided, so these settings have no effect: {names}"]
 
 
 def load_federated_data(cfg) -> FederatedData:

@@ -68,6 +68,11 @@ class Prepared:
     mix: Mix | None = None
 
 
+#: Fields of `TrainingSettings` that a run may change when it goes on.
+_OF_A_ROUND = (
+    "local_update_steps", "batch_or_epoch", "batch_size", "shuffle", "drop_last",
+    "grad_clip",
+)  # fmt: skip
 #: The least momentum of SGD on a share of the set.
 SHARE_MOMENTUM = 0.9
 
@@ -110,6 +115,19 @@ class TrainingSettings:
             return self
         rate = self.schedule.rate(self.optimizer.lr, number)
         return replace(self, optimizer=replace(self.optimizer, lr=rate))
+
+    def as_texts(self) -> dict[str, str]:
+        """What decides how a round trains, as texts by key."""
+        optimizer = {"type": self.optimizer.type, "lr": self.optimizer.lr}
+        section = setting("optimizer")
+        values: dict[str, object] = {
+            f"{section}.{name}": value
+            for name, value in {**optimizer, **self.optimizer.options}.items()
+        }
+        for name in _OF_A_ROUND:
+            values[setting(name)] = getattr(self, name)
+        values["train.scheduler"] = self.schedule
+        return {name: str(value) for name, value in values.items()}
 
     def batches(self, rows: int) -> int:
         """The number of mini-batches of a round on `rows` rows."""

@@ -244,6 +244,22 @@ def test_unseen_domains_are_held_by_no_client_and_scored():
     assert (data.dim, data.num_classes, data.encoder) == (1, 4, "numbers")
 
 
+def test_domains_of_clients_can_be_left_for_the_test():
+    dataset = make_dataset((20, 30, 40), (10, 12, 14))
+    whole, divided = (
+        divide(dataset, clients=clients, unseen_domains=names)
+        for clients, names in ((3, []), (2, ["photo"]))
+    )
+    data = whole.without(["photo"])
+    assert [client.number for client in data.clients] == [1, 3]
+    assert (data.domains, data.unseen) == (divided.domains, divided.unseen)
+    assert list(data.test_sets()) == ["art", "sketch", "photo"]
+    assert data.without(["photo"]) is data
+    for names, problem in ((["moon"], "moon"), (list(whole.domains), "no domain")):
+        with pytest.raises(ConfigError, match=rf"ggeur\.unseen_domains.*{problem}"):
+            whole.without(names)
+
+
 def test_another_domain_changes_nothing_for_the_first():
     two = make_dataset((60, 90), (30, 45))
     three = make_dataset((60, 90, 50), (30, 45, 20))

@@ -27,6 +27,28 @@ def test_data_of_another_type_are_named(config):
         run(config(), np.ones((4, 3)))
 
 
+def test_domains_of_data_that_are_handed_in_can_be_unseen(config):
+    settings = ["ggeur.unseen_domains", ["art"], "ggeur.steps", []]
+    divided, given = load_federated_data(config(*settings)), Run(config()).data
+    results = run(config(*settings), given)
+    assert results.unseen_domains == ["art"]
+    assert [info.domain for info in results.clients] == ["photo", "sketch"]
+    assert results.final.accuracy.keys() == divided.test_sets().keys()
+
+
+def test_settings_that_would_divide_data_that_are_handed_in_are_named(config):
+    given = load_federated_data(config())
+    drawn = {"data.splitter": "lda", "data.splitter_args": [{"alpha": 1}]}
+    more = {**drawn, "federate.client_num": 7, "data.splits": [0.5, 0.2, 0.3]}
+    for settings, named in (
+        ({}, []),
+        ({**drawn, "federate.client_num": 3}, ["data.splitter"]),
+        (more, ["data.splitter, federate.client_num, data.splits"]),
+    ):
+        notes = run({"federate.total_round_num": 1, **settings}, given).notes
+        assert [n.split(": ")[1] for n in notes if "came divided" in n] == named
+
+
 def test_the_dimensions_that_were_asked_for_are_checked(config):
     given = load_federated_data(config())
     assert run(config("ggeur.embedding_dim", 16)).rounds

@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ from federatedscope_ggeur.reporting.json_values import (
 from federatedscope_ggeur.reporting.run_files import OF_CLIENTS, PRIVATE, ROUND0
 
 from .. import wire
+from ..server import Server
+from ..settings import TrainingSettings
 from ..wire.handshake import Handshake
 from .coordinator import Coordinator
 
@@ -116,11 +118,39 @@ def refusal(path: str | Path, problem: str) -> ConfigError:
 
 @dataclass(frozen=True)
 class FinishedPart:
-    """The finished part of a restored run; `run` is the id of the run."""
+    """The finished part of a restored run.
+
+    Attributes
+    ----------
+    round0 : Round0
+    rounds : list of RoundRecord
+    run : str
+        The id of the run.
+    data : str
+        The hash of all rows; "" if the run did not know it.
+    notes : list of str
+        Which rounds were trained with other settings than those that follow.
+    """
 
     round0: Round0
     rounds: list[RoundRecord]
     run: str
+    data: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def require_data(self, path: str | Path, data: str) -> None:
+        """Refuse to go on from the checkpoint at `path` on other rows.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if self.data and data and self.data != data:
+            raise refusal(
+                path,
+                "its run had other rows, or divided them otherwise into training, "
+                "validation and test rows; go on with the same ones",
+            )
 
 
 def restore(
@@ -163,14 +193,20 @@ def _restore(
             f"'{round0_path(path)}' belongs to another run; put the file of the same "
             "run beside the checkpoint",
         )
-    _check_same(path, started, server.client_domains, handshake)
+    _check_same(path, started, server, handshake)
     size = len(server.params) if server.model.fixed_size else None
     params = progress.tensor("trained", torch.float32, (size,))
     records = _records(progress)
+    round0 = from_json_value(Round0, records["round0"], "round0")
+    rounds = from_json_value(list[RoundRecord], records["rounds"], "rounds")
+    known = from_json_value(list[str], records.get("notes", []), "notes")
+    before = from_json_value(dict[str, str], records.get("training", {}), "training")
     done = FinishedPart(
-        from_json_value(Round0, records["round0"], "round0"),
-        from_json_value(list[RoundRecord], records["rounds"], "rounds"),
+        round0,
+        rounds,
         progress.text("run"),
+        started.text("data") if started.has("data") else "",
+        [*known, *_changed(before, server.settings.training, len(rounds))],
     )
     findings = records.get("findings", [])  # older files have none
     coordinator.screen.load(from_json_value(list[Finding], findings, "findings"))
@@ -191,6 +227,26 @@ def _restore(
         "this run goes on after round %d of the run of the checkpoint '%s'", last, path
     )
     return done
+
+
+def _changed(
+    before: Mapping[str, str], training: TrainingSettings, rounds: int
+) -> list[str]:
+    """A note on settings of training that are others than `before`, if there are any.
+
+    `before` is empty for older files.
+    """
+    now = training.as_texts()
+    others = [
+        f"{name} {before.get(name, 'not set')}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
+    if not before or not rounds or not others:
+        return []
+    note = f"the first {rounds} rounds were trained with {', '.join(others)}"
+    logger.warning("%s", note)
+    return [note]
 
 
 def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
@@ -241,7 +297,7 @@ def _round0_at(path: Path) -> wire.Message:
 def _check_same(
     path: Path,
     started: wire.Message,
-    client_domains: Mapping[int, str],
+    server: Server,
     handshake: Handshake,
 ) -> None:
     # A checkpoint holds nothing of the calibration, which comes last.
@@ -249,8 +305,12 @@ def _check_same(
     difference = handshake.difference(Handshake.read(started, None), free)
     if difference:
         raise refusal(path, f"it belongs to a run with other settings: {difference}")
+    least = server.settings.min_samples
+    if started.has("min_samples") and (then := started.integer("min_samples")) != least:
+        problem = f"its statistics were made with {setting('min_samples')} {then}"
+        raise refusal(path, f"{problem}, not {least}")
     before = started.mapping("client_domains")
-    now = {str(k): domain for k, domain in client_domains.items()}
+    now = {str(k): domain for k, domain in server.client_domains.items()}
     for k in {**before, **now}:
         was, is_now = before.get(k, "not there"), now.get(k, "not there")
         if was != is_now:
@@ -338,6 +398,8 @@ class CheckpointWriter:
         Kept in the file. Only a run with the same handshake can continue from the file.
     restored : FinishedPart, optional
         The restored run. It keeps its id. Its file of round 0 is not written again.
+    data : str
+        The hash of all rows, if they are known here.
 
     Raises
     ------
@@ -350,8 +412,10 @@ class CheckpointWriter:
         path: str | Path,
         handshake: Handshake,
         restored: FinishedPart | None = None,
+        data: str = "",
     ):
-        self.path, self._handshake = Path(path), handshake
+        self.path, self._handshake, self._data = Path(path), handshake, data
+        self._notes = restored.notes if restored else []
         self._run = restored.run if restored else secrets.token_hex(8)
         check_free(self.path, restored.run if restored else None)
         #: The clients that the file of round 0 calls ready.
@@ -376,6 +440,8 @@ class CheckpointWriter:
             "rounds": as_json_value(snapshot.rounds, "rounds"),
             "progress": snapshot.progress,
             "findings": as_json_value(snapshot.findings, "findings"),
+            "training": coordinator.server.settings.training.as_texts(),
+            "notes": self._notes,
         }
         numbers = {"run": self._run, "records": json.dumps(records)}
         numbers = wire.sealed(numbers, snapshot.tensors)
@@ -395,26 +461,27 @@ class CheckpointWriter:
         following = self.path.with_name(self.path.name + ".new")
         try:
             write_atomically(following, data, _OWNER_ALONE)
-            round0 = _round0_bytes(self._run, coordinator, self._handshake)
+            round0 = self._round0_bytes(coordinator)
             write_atomically(round0_path(self.path), round0, _OWNER_ALONE)
             os.replace(following, self.path)
         finally:
             with contextlib.suppress(OSError):
                 following.unlink()
 
-
-def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> bytes:
-    server = coordinator.server
-    tensors: dict[str, Tensor] = {}
-    for exchange in coordinator.exchanges:
-        tensors.update(wire.under(exchange.name, exchange.kept()))
-    numbers = {
-        "run": run,
-        "client_domains": {str(k): d for k, d in server.client_domains.items()},
-        "ready": [str(k) for k in server.aggregation_weights],
-        **handshake.write()[0],
-    }
-    return wire.pack("round 0", wire.sealed(numbers, tensors), tensors)
+    def _round0_bytes(self, coordinator: Coordinator) -> bytes:
+        server = coordinator.server
+        tensors: dict[str, Tensor] = {}
+        for exchange in coordinator.exchanges:
+            tensors.update(wire.under(exchange.name, exchange.kept()))
+        numbers = {
+            "run": self._run,
+            "data": self._data,
+            "min_samples": server.settings.min_samples,
+            "client_domains": {str(k): d for k, d in server.client_domains.items()},
+            "ready": [str(k) for k in server.aggregation_weights],
+            **self._handshake.write()[0],
+        }
+        return wire.pack("round 0", wire.sealed(numbers, tensors), tensors)
 
 
 class Checkpointing:

@@ -74,6 +74,8 @@ class History:
         progress: FinishedPart | None = None,
         capture: Capture | None = None,
     ):
+        if progress is not None:
+            results = replace(results, notes=[*results.notes, *progress.notes])
         self._coordinator, self._results = coordinator, results
         self._capture = capture or Capture()
         self.round0: Round0 | None = progress.round0 if progress else None

@@ -317,6 +317,27 @@ class TestOtherRuns:
         refused(cfg, gone, replace(data, **fewer))
         other = replace(data, class_names=("z", *data.class_names[1:]))
         refused(cfg, "class 0 is '.*' there and 'z' here$", other)
+        turned = data.mapped(lambda rows: replace(rows, features=-rows.features))
+        refused(cfg, "its run had other rows", turned)
+
+    def test_of_another_threshold_or_division_of_rows(self, config, path):
+        """What was sent by another threshold is not what the run would say it is."""
+        run(config("ggeur.privacy.min_samples", 3, "federate.save_to", path))
+        goes_on = ("federate.restore_from", path, "ggeur.privacy.min_samples")
+        refused(config(*goes_on, 4), r"made with ggeur\.privacy\.min_samples 3, not 4")
+        divided = ("data.splits", [0.6, 0.1, 0.3])
+        refused(config(*goes_on, 3, *divided), "divided them otherwise")
+
+
+def test_rounds_that_were_trained_otherwise_are_named(config, kept, path, caplog):
+    goes_on = ("federate.restore_from", kept, "federate.save_to", kept)
+    more = ("federate.total_round_num", 5, "train.optimizer.lr", 0.5)
+    results = run(config(*goes_on, *more))
+    (note,) = (note for note in results.notes if "rounds were trained" in note)
+    assert note.startswith("the first 4 rounds were trained with train.optimizer.lr ")
+    assert note in caplog.text
+    # The note outlives another stop.
+    assert note in run(config(*goes_on, *more)).notes
 
 
 @contextlib.contextmanager
