@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from federatedscope_ggeur.data import ROW_FILES, Rows
+from federatedscope_ggeur.data import Rows, is_row_file
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.predictor.predictor import Prediction, Predictor, find_images
 from federatedscope_ggeur.printable import say, say_json
@@ -47,7 +47,7 @@ def predict(arguments: Sequence[str]) -> int:
     The other images are predicted.
     """
     options = _parser().parse_args(arguments)
-    tables = [path for path in options.images if path.endswith(ROW_FILES)]
+    tables = [path for path in options.images if is_row_file(path)]
     images = find_images([path for path in options.images if path not in tables])
     with shown_on_console(options.log_level or "warning"):
         predictor = Predictor(

@@ -32,7 +32,7 @@ from .registry import (
     load_data,
     register_reader,
 )
-from .rows import ROW_FILES, Given, Rows
+from .rows import Given, Rows, is_row_file
 from .split import check_splits, validation_share
 from .splitters import (
     SPLITTERS,

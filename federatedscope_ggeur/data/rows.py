@@ -26,7 +26,8 @@ from .labels import (
     whole_numbers,
 )
 
-ROW_FILES = (".npz", ".npy", ".csv")
+#: The suffixes of files of rows, in any case.
+_ROW_FILES = (".npz", ".npy", ".csv")
 #: The titles of the column of labels in a csv file.
 _LABELS = ("label", "labels")
 _NEEDED, _OPTIONAL = ("features", "labels"), ("image_shape", "users", "class_names")
@@ -154,7 +155,8 @@ class Rows:
         ``class_names``, the list that whole-number labels are places in. An npy file
         holds the features alone. Each line of a csv file holds the numbers of one row;
         the first line may hold titles instead. A column with the title ``label`` holds
-        labels. `titles` are those that the caller expects.
+        labels. `titles` are those that the caller expects; if ``label`` is one of them,
+        the column holds features.
 
         Raises
         ------
@@ -162,10 +164,15 @@ class Rows:
             The file cannot be read; the message names the problem.
         """
         path = Path(path)
+        suffix = path.suffix.lower()
+        if not is_row_file(path.name):
+            raise DataError(
+                f"{path}: is no file of rows, whose names end with .npz, .npy or .csv"
+            )
         try:
-            if path.suffix == ".csv":
+            if suffix == ".csv":
                 return _of_csv(path, titles)
-            if path.suffix == ".npy":
+            if suffix == ".npy":
                 with open(path, "rb") as file:
                     array = np.lib.format.read_array(file, allow_pickle=False)
                 return cls.of(array, where=str(path))
@@ -227,6 +234,11 @@ class Rows:
         place = {name: number for number, name in enumerate(self.titles)}
         columns = [place[name] for name in titles]
         return np.ascontiguousarray(self.features[:, columns])
+
+
+def is_row_file(name: str) -> bool:
+    """Whether a file of that name holds rows that `Rows.of_file` reads."""
+    return name.lower().endswith(_ROW_FILES)
 
 
 def read_npz(
@@ -477,38 +489,58 @@ def _of_csv(path: Path, expected: Sequence[str] | None) -> Rows:
             lines = [line for line in csv.reader(file) if line]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot read the file: {error}") from None
-    has_titles = bool(lines) and _are_titles(lines, expected, str(path))
-    titles = lines.pop(0) if has_titles else []
+    try:
+        return _of_lines(lines, expected, str(path))
+    except DataError as error:
+        first = lines[0] if lines else []
+        others = ";\t" if len(first) > 1 else ";\t "
+        if not any(mark in cell for cell in first for mark in others):
+            raise
+        raise DataError(
+            f"{str(error).rstrip('.')}. Separate columns by commas, and write numbers "
+            "with a decimal point"
+        ) from None
+
+
+def _of_lines(
+    lines: Sequence[list[str]], expected: Sequence[str] | None, where: str
+) -> Rows:
+    of_labels = [name for name in _LABELS if name not in (expected or ())]
+    titles: list[str] = []
+    if lines and _are_titles(lines, expected, of_labels, where):
+        titles, lines = list(lines[0]), lines[1:]
     if not lines:
-        raise DataError(f"{path}: the file has no rows of numbers")
+        raise DataError(f"{where}: the file has no rows of numbers")
     width = len(titles or lines[0])
     for number, line in enumerate(lines, 1):
         if len(line) != width:
             raise DataError(
-                f"{path}: row {number}: it has not as many columns as the first line"
+                f"{where}: row {number}: it has not as many columns as the first line"
             )
-    labels, places = None, [titles.index(name) for name in _LABELS if name in titles]
+    labels, places = None, [titles.index(name) for name in of_labels if name in titles]
     if len(places) > 1:
-        raise DataError(f"{path}: the columns 'label' and 'labels' are both there")
+        raise DataError(f"{where}: the columns 'label' and 'labels' are both there")
     for place in places:
         titles.pop(place)
         labels = np.array([line.pop(place) for line in lines])
     for number, line in enumerate(lines, 1):
         wrong = [cell for cell in line if not _is_number(cell)]
         if wrong:
-            more = "; commas separate columns" if len(line) == 1 else ""
-            raise DataError(
-                f"{path}: row {number}: {shown(wrong[0])} is no number{more}"
-            )
-    rows = Rows.of(np.array(lines).astype(float), labels, str(path))
-    named = _checked_titles(tuple(titles), str(path)) if titles else None
+            raise DataError(f"{where}: row {number}: {shown(wrong[0])} is no number")
+    rows = Rows.of(np.array(lines).astype(float), labels, where)
+    named = _checked_titles(tuple(titles), where) if titles else None
     return Rows(rows.features, rows.where, rows.labels, named)
 
 
 def _are_titles(
-    lines: Sequence[Sequence[str]], expected: Sequence[str] | None, path: str
+    lines: Sequence[Sequence[str]],
+    expected: Sequence[str] | None,
+    of_labels: Sequence[str],
+    path: str,
 ) -> bool:
     """Whether the first line holds titles. They may be numbers.
+
+    `of_labels` are the titles that a column of labels may have.
 
     Raises
     ------
@@ -516,7 +548,7 @@ def _are_titles(
         It may as well be a row.
     """
     first = lines[0]
-    others = [cell for cell in first if cell not in _LABELS]
+    others = [cell for cell in first if cell not in of_labels]
     if "" in others[:1] and len(others) > 1:
         raise DataError(
             f"{path}: the first column has no title, as an index has none; leave it "

@@ -172,9 +172,10 @@ class Predictor:
         if self.encoder is None:
             made = self._left.results.encoder
             raise ConfigError(
-                f"the run was on embeddings (made by: {made}) and has no encoder for "
-                "images; name files of embeddings (npz, npy or csv) instead, or name a "
-                "run on images, with a data.type such as image_folder@ggeur"
+                f"'{images[0]}' is read as an image, but the run was on embeddings "
+                f"(made by: {made}) and has no encoder for images; name files of "
+                "embeddings (.npz, .npy or .csv) instead, or name a run on images, "
+                "with a data.type such as image_folder@ggeur"
             )
         numbers = self._left.numbers(clients, len(images))
         return self._predictions(images, top, numbers)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from written_runs import edited
 
@@ -137,6 +138,19 @@ def test_a_head_of_an_older_release_asks_what_labels_are(tmp_path, predict):
     both = tmp_path / "head", tmp_path / "both.npz"
     assert "--labels names or --labels positions" in predict(*both, status=1).err
     predict(*both, "--labels", "names")
+
+
+def test_columns_called_label_and_files_of_other_kinds(tmp_path, predict):
+    held = rows(60, 0)
+    frame = pandas.DataFrame(held["features"], columns=["a", "label", "b", "c", "d"])
+    FederatedClassifier("lda").fit(frame, held["labels"]).save(tmp_path / "head")
+    frame.to_csv(tmp_path / "rows.CSV", index=False)
+    frame.to_csv(tmp_path / "rows.tsv", index=False, sep="\t")
+    found = predict(tmp_path / "head", tmp_path / "rows.CSV").out
+    assert len(found.splitlines()) == 60
+    said = predict(tmp_path / "head", tmp_path / "rows.tsv", status=1).err
+    assert "rows.tsv' is read as an image" in said
+    assert "name files of embeddings (.npz, .npy or .csv)" in said
 
 
 @pytest.mark.slow

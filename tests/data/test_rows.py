@@ -209,7 +209,11 @@ def test_labels_of_csv_files_stay_texts(tmp_path, title):
         ("", "the file has no rows"),
         ("1,2,3\n1,2\n", "row 2: it has not as many columns"),
         ("1,2,3\n1,2,x\n", "row 2: 'x' is no number"),
-        ("a;b;label\n1;2;x\n", "row 1: '1;2;x' is no number; commas sep"),
+        ("a;b;label\n1;2;x\n", "row 1: '1;2;x' is no number. Separate col"),
+        ("a;b\n0,5;1,5\n", "row 1: it has .* with a decimal point"),
+        ("0,5;1,5\n", "first line has numbers, .* Separate columns by commas"),
+        ("a\tb\n1\t2\n", "is no number. Separate columns by commas"),
+        ("a b\n1 2\n", "is no number. Separate columns by commas"),
         ("1,2,nan\n", "NaN or inf; the first such row is 0"),
     ],
 )
@@ -218,11 +222,26 @@ def test_csv_files_that_are_refused(tmp_path, text, problem):
         Rows.of_file(csv(tmp_path, text))
 
 
+def test_a_column_called_label_may_be_one_of_the_features(tmp_path):
+    titles = ("x", "label")
+    path = csv(tmp_path, "label,x\n0.5,1.5\n").rename(tmp_path / "rows.CSV")
+    rows = Rows.of_file(path, titles)
+    assert rows.labels is None
+    assert rows.in_order_of(titles).tolist() == [[1.5, 0.5]]
+    path.write_text("label,x,labels\n0.5,1.5,cat\n")
+    assert Rows.of_file(path, titles).labels.tolist() == ["cat"]
+
+
 @pytest.mark.parametrize("end", ["npz", "npy"])
 def test_text_is_no_array(tmp_path, end):
     (tmp_path / f"rows.{end}").write_text("text")
     with pytest.raises(DataError, match=f"no {end} a"):
         Rows.of_file(tmp_path / f"rows.{end}")
+
+
+def test_files_of_other_kinds_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"names end with \.npz, \.npy or \.csv"):
+        Rows.of_file(tmp_path / "rows.tsv")
 
 
 def test_rows_of_whole_numbers_are_floats_to_a_head_and_pixels_to_a_network():

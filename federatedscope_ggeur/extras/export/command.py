@@ -80,7 +80,8 @@ def export(arguments: Sequence[str]) -> int:
     load_plugins(options.plugins, Path.cwd(), asked_by="--plugins")
     results = _left(options.run)
     if options.onnx:
-        rows = None if options.rows is None else Rows.of_file(options.rows)
+        titles = (results.given or {}).get("titles")
+        rows = None if options.rows is None else Rows.of_file(options.rows, titles)
         data, said = onnx_bytes(results, rows)
         write_once(Path(options.onnx), data)
         say(f"{options.onnx}: {len(data) / 1e6:.2f} MB; {said}")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from foreign_text import FORGED, hidden_in
@@ -147,6 +148,18 @@ def test_rows_of_another_width_are_refused(folder, tmp_path, ggeur):
     assert "5" in error
     assert "6" in error
     assert not (tmp_path / "a.onnx").exists()
+
+
+@pytest.mark.slow
+def test_a_column_called_label_may_be_a_feature(tmp_path, ggeur):
+    pytest.importorskip("onnxruntime")
+    features, labels, _ = rows()
+    titles = ["label", *map(str, range(1, features.shape[1]))]
+    frame = pandas.DataFrame(features, columns=titles)
+    FederatedClassifier("lda").fit(frame, labels).save(tmp_path / "head")
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    words = ["export", tmp_path / "head", "--rows", tmp_path / "new.csv"]
+    assert "on 240 rows of" in ggeur(*words, "--onnx", tmp_path / "a.onnx").out
 
 
 @pytest.mark.slow
