@@ -8,13 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import get_logger
 
 from .embeddings import DataSet, Domain, Embeddings
-from .images.layout import split_problem, unreadable_named
-from .labels import NAMES, POSITIONS, classes_of, numbered
+from .images.layout import shown, split_problem, unreadable_named
+from .labels import NAMES, POSITIONS, checked_names, classes_of, numbered
 from .registry import register_reader
 from .rows import Given, Rows, read_npz
 from .split import split_domain
+
+logger = get_logger(__name__)
 
 LAYOUTS = (
     "Accepted layouts of data.root: <domain>.npz for each domain; or "
@@ -23,6 +26,9 @@ LAYOUTS = (
     "[n]."
 )
 _SPLITS = ("train", "test")
+_VALIDATION = ("val", "valid", "validation", "dev")
+#: Suffixes of files that may hold rows, but are not read here.
+_NOT_READ = (".npy", ".csv", ".tsv", ".parquet", ".feather", ".pt", ".pkl", ".h5")
 #: A file about classes beside a folder's embeddings, without its suffix.
 TEXT = "text"
 
@@ -46,7 +52,7 @@ def read_embeddings_folder(
     Whole-number labels are then positions in ``class_names.txt``, or
     in the array ``class_names`` of their own file. Without a list all labels are names,
     and give the classes in order: numbers by size, or texts sorted. Other files are
-    ignored.
+    ignored. A warning names those that may hold rows, such as ``.npy`` files.
 
     Parameters
     ----------
@@ -99,20 +105,35 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
         del here[TEXT]  # this file is about classes and is no domain
     files = {stem: {"": path} for stem, path in here.items() if stem not in _SPLITS}
     single = {stem: path for stem, path in here.items() if stem in _SPLITS}
-    nested = {
-        folder.name: parts
-        for folder in root.iterdir()
-        if folder.is_dir() and not folder.name.startswith(".")
-        if (parts := _npz_in(folder))
-    }
+    folders = [
+        path
+        for path in root.iterdir()
+        if path.is_dir() and not path.name.startswith(".")
+    ]
+    nested = {path.name: parts for path in folders if (parts := _npz_in(path))}
+    if single:
+        _refuse_validation(root, here)
     present = [name for group in (files, single, nested) for name in sorted(group)]
     if sum(map(bool, (files, single, nested))) > 1:
         raise DataError(
             f"{root}: the files {present} have different layouts. Use one layout, and "
             f"move other .npz files elsewhere. {LAYOUTS}"
         )
+    unread = [
+        path for place in (root, *folders) for path in _with_suffix(place, *_NOT_READ)
+    ]
+    names = shown([path.relative_to(root).as_posix() for path in unread])
     if not present:
-        raise DataError(f"{root}: the folder has no .npz file. {LAYOUTS}")
+        but = f", but it has {names}" if unread else ""
+        raise DataError(f"{root}: the folder has no .npz file{but}. {LAYOUTS}")
+    if unread:
+        logger.warning(
+            "%s: %d files are ignored, because only .npz files are read (%s). Write "
+            "their rows with numpy.savez(path, features=..., labels=...)",
+            root,
+            len(unread),
+            names,
+        )
     if problem := split_problem([*files, *nested]):
         raise DataError(f"{root}: the files {problem}. {LAYOUTS}")
     if single:
@@ -124,13 +145,26 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
 
 
 def _npz_in(folder: Path) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in _with_suffix(folder, ".npz"):
+        if not _is_there(path):
+            continue
+        if path.stem in found:
+            raise DataError(
+                f"{path}: {found[path.stem].name} is there, too. Keep one of them."
+            )
+        found[path.stem] = path
+    return found
+
+
+def _with_suffix(folder: Path, *suffixes: str) -> list[Path]:
+    """What a folder holds with these suffixes in any case, without hidden files."""
     # Not glob, because glob skips a folder that it may not list.
-    paths = (path for path in folder.iterdir() if path.suffix == ".npz")
-    return {
-        path.stem: path
-        for path in paths
-        if not path.name.startswith(".") and _is_there(path)
-    }
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in suffixes and not path.name.startswith(".")
+    )
 
 
 def _is_there(path: Path) -> bool:
@@ -150,13 +184,24 @@ def _is_there(path: Path) -> bool:
 
 def _check_pair(folder: Path, files: dict[str, Path]) -> None:
     missing = [f"{split}.npz" for split in _SPLITS if split not in files]
-    extra = [f"{name}.npz" for name in sorted(files) if name not in _SPLITS]
+    extra = [path.name for name, path in sorted(files.items()) if name not in _SPLITS]
     if missing:
         raise DataError(f"{folder}: there is no {' and no '.join(missing)}. {LAYOUTS}")
+    _refuse_validation(folder, files)
     if extra:
         raise DataError(
             f"{folder}: there must be no .npz file beside train.npz and test.npz, but "
             f"there is {extra}. Move it elsewhere."
+        )
+
+
+def _refuse_validation(folder: Path, files: Mapping[str, Path]) -> None:
+    held = [path for name, path in files.items() if name in _VALIDATION]
+    if held:
+        raise DataError(
+            f"{held[0]}: no file of validation rows is read. Move it elsewhere. "
+            "data.splits takes validation rows from the training rows; "
+            "FederatedData.from_arrays(validation=...) takes your own."
         )
 
 
@@ -202,7 +247,7 @@ def _read_names(path: Path) -> tuple[str, ...]:
         if not name or name in names[: number - 1]:
             problem = f"repeats the name '{name}'" if name else "is empty"
             raise DataError(f"{path}: line {number} {problem}; name each class once.")
-    return tuple(names)
+    return checked_names(names, str(path))
 
 
 def _encoder(root: Path) -> str:

@@ -186,13 +186,18 @@ def checked_names(names: Iterable[Any], where: str) -> tuple[str, ...]:
     Raises
     ------
     DataError
-        A name is empty or missing, or occurs twice, or the names have no order.
+        There is no name. A name is empty or missing, or occurs twice, or the names
+        have no order.
     """
     if isinstance(names, (str, bytes, Set)):
         raise DataError(
             f"{where}: must list the names of the classes in order, got {names!r}"
         )
     given = list(names)
+    if not given:
+        raise DataError(
+            f"{where}: names no class; name every class, or leave the list out."
+        )
     for place, name in enumerate(given):
         if isinstance(name, str) and not name:
             raise DataError(f"{where}: name {place} is empty; name every class.")
@@ -229,7 +234,7 @@ def classes_of(
     Raises
     ------
     DataError
-        Some labels are texts and others numbers, or numbers are absurd for classes.
+        Some labels are texts and others numbers, or numbers are too large.
     """
     texts = [source for source, labels in parts.items() if labels.dtype.kind == "U"]
     numbers = [source for source in parts if source not in texts]
@@ -240,8 +245,6 @@ def classes_of(
         )
     if named is not None:
         return tuple(named), NAMES if texts else POSITIONS
-    for source in numbers:
-        refuse_negative("labels", parts[source], source)
     held = np.unique(np.concatenate([np.unique(part) for part in parts.values()]))
     if numbers:
         _check_class_numbers(held, where)
@@ -249,13 +252,21 @@ def classes_of(
 
 
 def _check_class_numbers(held: np.ndarray, where: str) -> None:
-    """Refuse numbers that can be no classes; say gaps, which few people want."""
+    """Refuse numbers that can be no classes; say what few people want."""
     largest = int(held[-1])
     if largest >= _MOST_CLASSES:
         raise DataError(
             f"{where}: the largest label is {largest}, so there would be {largest + 1} "
             "classes. Number the classes from 0 without gaps."
         )
+    if held[0] < 0:  # such labels do not count classes, so they have no gaps
+        if held[0] == -1 and 0 in held:
+            logger.warning(
+                "%s: the label -1 is the name of a class. If it marks rows without a "
+                "label, leave these rows out",
+                where,
+            )
+        return
     missing = sorted(set(range(largest + 1)).difference(held.tolist()))
     if missing:
         logger.warning(
@@ -317,9 +328,12 @@ def numbered(
 
 
 def out_of_range(label: int, row: int, classes: int, where: str) -> DataError:
-    """The error for a class number that is too large."""
+    """The error for a class number that is negative or too large."""
+    other = "name the missing classes"
+    if label < 0:
+        other = "leave out the list of classes, so that a label is a name"
     return DataError(
         f"{where}: label {label} in row {row} of 'labels' is out of range: with "
         f"{classes} classes, labels go from 0 to {classes - 1}. Correct the label or "
-        "name the missing classes."
+        f"{other}."
     )

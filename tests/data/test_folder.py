@@ -175,13 +175,40 @@ def test_corrupt_file_is_refused(tmp_path, damage):
         (["test.npz"], r"no train\.npz"),
         (["a/train.npz", "a/test.npz", "b/test.npz"], r"b: there is no train\.npz"),
         (["a/photo.npz"], r"a: there is no train\.npz and no test\.npz"),
-        (["a/train.npz", "a/test.npz", "a/val.npz"], r"a: there must be no .*val\.npz"),
+        (["a/train.npz", "a/test.npz", "a/new.npz"], r"a: there must be no .*new\.npz"),
+        (["a/train.npz", "a/test.npz", "a/val.npz"], r"a/val\.npz: no file of valid"),
+        (["train.npz", "test.npz", "val.npz"], r"val\.npz: no file of .*data\.splits"),
     ],
 )
 def test_unclear_layouts_are_refused(tmp_path, files, message):
     for name in files:
         save(tmp_path / name)
     with pytest.raises(DataError, match=message):
+        read(tmp_path)
+
+
+def test_extensions_are_read_in_any_case_and_other_files_of_rows_are_named(
+    tmp_path, caplog
+):
+    for name in ("east.npz", "west.npz"):
+        save(tmp_path / name)
+    (tmp_path / "west.npz").rename(tmp_path / "west.NPZ")
+    (tmp_path / "._west.NPY").touch()
+    assert [domain.name for domain in read(tmp_path).domains] == ["east", "west"]
+    assert not caplog.text
+    (tmp_path / "north").mkdir()
+    for name in ("south.NPY", "north/train.csv"):
+        (tmp_path / name).touch()
+    read(tmp_path)
+    assert "2 files are ignored" in caplog.text
+    assert "('south.NPY', 'north/train.csv')" in caplog.text
+    (tmp_path / "east.npz").rename(tmp_path / "west.npz")
+    if len(list(tmp_path.glob("west*"))) == 2:  # not where both names are one file
+        with pytest.raises(DataError, match=r"west\.NPZ is there, too"):
+            read(tmp_path)
+    for path in tmp_path.glob("west*"):
+        path.unlink()
+    with pytest.raises(DataError, match=r"no \.npz file, but it has 'south\.NPY', 'n"):
         read(tmp_path)
 
 
@@ -201,6 +228,7 @@ def test_missing_and_empty_roots_say_what_was_looked_for(tmp_path):
     ("name", "content", "message"),
     [
         ("class_names.txt", b"cat\ndog\n", r"photo\.npz: label 2 in row 2.*2 classes"),
+        ("class_names.txt", b"\n", r"class_names\.txt: names no class; name every"),
         ("class_names.txt", b"cat\n\ndog\n", r"class_names\.txt: line 2 is empty"),
         ("class_names.txt", b"cat\ndog\ncat\n", r"line 3 repeats the name 'cat'"),
         ("class_names.txt", b"\xff\xfe\xfa", r"names\.txt: the text is not UTF-8"),
@@ -283,9 +311,11 @@ def test_pixels_and_users_stay_together_when_they_are_split(tmp_path):
     [
         ([0, 2, 5, 0, 2, 5], "no row has the label 1, 3, 4. The 3 labels that occur"),
         ([0, 1, 2, 0, 1, 2], ""),
+        ([-1, 1, 1, -1, 1, -1], ""),
+        ([-1, 0, 1, -1, 0, 1], "If it marks rows without a label, leave these rows"),
     ],
 )
-def test_labels_that_leave_gaps_are_said(tmp_path, caplog, labels, said):
+def test_labels_that_few_people_want_are_said(tmp_path, caplog, labels, said):
     save(tmp_path / "art.npz", **{**arrays(6), "labels": np.array(labels)})
     read(tmp_path)
     assert said in caplog.text

@@ -18,6 +18,7 @@ from federatedscope_ggeur.data import (
     ClientData,
     Domain,
     Embeddings,
+    Expected,
     FederatedData,
     centralise,
     check_splits,
@@ -51,6 +52,17 @@ def test_names_users_and_defaults():
     assert client.train.users.tolist() == (np.arange(N) // 10).tolist()
     other = FederatedData.from_arrays(X, names[Y], class_names=names[::-1].tolist())
     assert other.clients[0].train.labels.tolist() == (3 - Y).tolist()
+
+
+def test_negative_labels_are_names_and_no_positions():
+    data = FederatedData.from_arrays(X, np.where(Y == 0, 1, -1))
+    assert data.class_names == ("-1", "1")
+    assert data.clients[0].train.labels.tolist() == (Y == 0).astype(int).tolist()
+    expected = Expected(data.class_names, given=data.given)
+    _, numbers = expected.labelled(X[:2], np.array([-1, 1]))
+    assert numbers.tolist() == [0, 1]
+    with pytest.raises(DataError, match=r"label -1 .* leave out the list of classes"):
+        FederatedData.from_arrays(X, Y - 1, class_names=list("abcd"))
 
 
 def test_names_may_be_bytes():
