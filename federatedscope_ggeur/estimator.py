@@ -129,6 +129,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
 
     # Pipelines and cross-validation pass these arguments of `fit` by name.
     __metadata_request__fit: ClassVar = {"clients": True, "domains": True}
+    # The clients of left-out rows may be unknown to `fit`.
+    __metadata_request__score: ClassVar = {"clients": False}
 
     def __init__(
         self,
@@ -284,6 +286,27 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         logits = self._scores(X, clients, "logits", exact=True).numpy()[:, self._places]
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
+    def score(self, X, y, sample_weight=None, clients=None) -> float:
+        """The share of rows of `X` whose class is predicted, as `y` says it.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            What each row counts for.
+        clients : as `predict`
+
+        Returns
+        -------
+        float
+        """
+        # Imported here: it imports scipy.stats.
+        from sklearn.metrics import accuracy_score
+
+        predicted = self.predict(X, clients)
+        return accuracy_score(y, predicted, sample_weight=sample_weight)
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; with `deep` each setting, too, as
         ``settings__<name>``."""
@@ -417,6 +440,11 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         if clients is None:
             known["ggeur.privacy.min_samples"] = 1
         elif _is_number(clients):
+            if clients < 1:
+                raise ConfigError(
+                    "clients: must be a number from 1, or an array with the client of "
+                    f"each row, got {clients}"
+                )
             known["federate.client_num"] = int(clients)
             known["data.splitter"] = self.splitter or "iid"
             known["data.splitter_args"] = list(self.splitter_args or [])
@@ -496,7 +524,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
     def _scores(self, X: Any, clients: Any, method: str, **options) -> Any:
         check_is_fitted(self)
         X = validate_data(self, _as_numpy(X, "X"), dtype=np.float32, reset=False)
-        if clients is None and self.results_.final.scored == "clients":
+        must_say = self.results_.final.scored == "clients" and len(self.clients_) > 1
+        if clients is None and must_say:
             raise ValueError(
                 "clients: every client has a model of its own; say whose predicts, by "
                 f"its label in clients_, such as clients={self.clients_[0]!r}"

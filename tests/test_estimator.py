@@ -15,7 +15,7 @@ import torch
 from own_process import python
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -421,6 +421,23 @@ def test_models_of_ones_own_are_asked_for_by_label():
     assert made.predict(X, made.clients_[0]).shape == y.shape
     found = made.decision_function(X, clients=SITE)
     assert np.array_equal(found.argmax(axis=1), made.predict(X, clients=SITE))
+    one, weights = SITE == "south", 1.0 + (y < 3)
+    found = made.score(X, y, weights, clients="south")
+    hits = made.predict(X, "south") == y
+    assert found == pytest.approx(np.average(hits, weights=weights))
+    assert made.score(X[one], y[one], clients=SITE[one]) > 0.9
+
+
+@pytest.mark.slow
+def test_cross_validation_asks_for_the_clients_of_scores():
+    with sklearn.config_context(enable_metadata_routing=True):
+        made = FederatedClassifier("local").set_score_request(clients=True)
+        found = cross_val_score(made, X, y, cv=2, params={"clients": SITE})
+    assert found.min() > 0.7
+
+
+def test_a_single_holder_is_not_asked_for():
+    assert fitted("local").score(X, y) > 0.9
 
 
 @pytest.mark.slow
@@ -451,7 +468,7 @@ FAR = np.where(y[:, None] == 4, 1e30, X)
     [
         (["wrong"], {}, ConfigError, "method: 'wrong' is unknown; known: auto, ggeur"),
         (["lda"], {"domains": [1, 2]}, DataError, r"domains: must be of shape \(600"),
-        (["lda"], {"clients": 0}, ConfigError, "client_num"),
+        (["lda"], {"clients": 0}, ConfigError, "clients: must be a number from 1, or"),
         (["lda"], {"y": np.zeros(600)}, ValueError, "one class"),
         (["lda"], {"X": np.where(X[0, 5] == X, np.nan, X)}, ValueError, "NaN"),
         (["lda"], {"X": FAR}, DataError, r"holds 1e\+30, .* first such row is 4"),
