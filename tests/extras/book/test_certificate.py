@@ -205,6 +205,8 @@ def test_a_client_joins_by_a_file_of_rows_and_says_how_its_labels_are_read(tmp_p
         (["update", "none", "--withdraw", "1"], 2, "--withdraw needs --rows"),
         (["update", "none", "--leave", "1", "--rows", "x"], 2, "--rows is for"),
         (["update", "none"], 2, "required"),
+        (["update", "none", "--window", "0d"], 2, "--window: '0d' is no time span"),
+        (["update", "none", "--window", "9999y"], 2, "is no time span"),
         (["verify", "none.json"], 1, "cannot be read"),
         (["head", "none", "--clients", "a", "--out", "x"], 2, "write e.g. 1,4,5"),
     ],
