@@ -19,7 +19,11 @@ import numpy as np
 
 from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur import run_settings
-from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.check import (
+    check_agreed,
+    check_embedding_dim,
+    check_places,
+)
 from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes, load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
@@ -211,7 +215,7 @@ class Run:
         capture: reporting.Capture | None = None,
     ):
         self.cfg, capture = cfg, capture or reporting.Capture()
-        checkpoint.check_place(cfg.federate.save_to, cfg.federate.restore_from)
+        check_places(cfg, str(restore_from or ""))
         if data is not None:
             if not isinstance(data, FederatedData):
                 raise DataError(

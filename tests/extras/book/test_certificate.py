@@ -239,6 +239,19 @@ def test_what_a_book_cannot_hold_is_refused(settings, told, quickstart, ggeur):
     assert told in ggeur(*words, status=1).err
 
 
+def test_a_folder_in_use_is_refused_before_the_run_has_one(
+    tmp_path, quickstart, monkeypatch, ggeur
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "mine").write_text("text")
+    settings = ["ggeur.closed_form", "lda", "outdir", "exp", "ggeur.book"]
+    for folder, told in (("book", "is not empty"), ("book/mine", "is not a folder")):
+        said = ggeur("--cfg", str(quickstart), *settings, folder, status=1).err
+        assert f"'{folder}' {told}; name a new folder for the book" in said
+    assert not (tmp_path / "exp").exists()
+
+
 # A study whose runs write a book.
 
 
