@@ -61,6 +61,7 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import plain_torch, torch_threads, usable_cores
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting.run_files import CHECKPOINT_FILE
 from federatedscope_ggeur.settings import flatten, kind_of
 
 from .embedded import EmbeddedEngine
@@ -85,7 +86,7 @@ def checkpoint_place(folder: Path, settings: run_settings.RunSettings) -> str:
     if settings.save_to or settings.checkpoint_every is None:
         return settings.save_to
     # Without FS's main there may be no folder.
-    return str(folder / checkpoint.DEFAULT_NAME) if folder.is_dir() else ""
+    return str(folder / CHECKPOINT_FILE) if folder.is_dir() else ""
 
 
 def server_checkpoints(

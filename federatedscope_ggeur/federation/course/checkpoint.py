@@ -40,9 +40,6 @@ from .coordinator import Coordinator
 
 logger = get_logger(__name__)
 
-#: A checkpoint's place in a run's folder, where ``federate.save_to`` names no file.
-DEFAULT_NAME = f"{PRIVATE}/checkpoint"
-
 
 def warn_of_private(folder: Path) -> None:
     """Log what of a run's folder is not to be passed on."""
