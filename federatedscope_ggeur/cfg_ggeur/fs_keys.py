@@ -74,10 +74,32 @@ def _only(*accepted) -> Rule:
     return rule_of(f"the plugin takes only {wanted}", lambda value: value in accepted)
 
 
-def _own(ours: str, default: str) -> Rule:
-    """A rule that accepts the plugin's own value, and FS's default in its place."""
-    problem = f"the plugin uses its own: write {ours}, or remove the line"
-    return rule_of(problem, lambda value: value in (ours, default))
+def _own(*accepted: str) -> Rule:
+    """A rule that accepts the plugin's own value, the last one, and others for it."""
+    problem = f"the plugin uses its own: write {accepted[-1]}, or remove the line"
+    return rule_of(problem, lambda value: value in accepted)
+
+
+#: Keys whose default in FS is replaced by the plugin's, if no user chose it.
+STANDS_FOR = {
+    "model.type": ("lr", HEAD),
+    "criterion.type": ("MSELoss", "CrossEntropyLoss"),
+    "trainer.type": ("general", TRAINER),
+}
+
+
+def written_defaults(given: Iterable[tuple[str, object]]) -> Iterator[str]:
+    """Yield a problem for each default in `STANDS_FOR` that somebody wrote.
+
+    `given` are the settings that were written. A file that FS wrote names all its keys,
+    with ``cfg_file`` among them, so nobody chose these values.
+    """
+    written = dict(given)
+    if "cfg_file" in written:
+        return
+    for name, (default, ours) in STANDS_FOR.items():
+        if written.get(name) == default:
+            yield f"  {name}: {_own(ours)(default)}"
 
 
 def _at_least(minimum, most: int = LARGEST) -> Rule:
@@ -173,10 +195,7 @@ FIXED = (
     FSKey("federate.mode", "standalone", _alone, one_of("standalone", "distributed")),
     FSKey("federate.use_diff", False, _only(False), anything),
     FSKey("federate.process_num", 1, _only(1), _one_process),
-    # FS's default stands for the plugin's own; see `fs_defaults`.
-    FSKey("model.type", "lr", _own(HEAD, "lr")),
-    FSKey("criterion.type", "MSELoss", _own("CrossEntropyLoss", "MSELoss")),
-    FSKey("trainer.type", "general", _own(TRAINER, "general")),
+    *(FSKey(name, both[0], _own(*both)) for name, both in STANDS_FOR.items()),
 )
 
 
