@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import yaml
 
@@ -62,11 +62,19 @@ def anything(value) -> str:
     return ""
 
 
-#: The rule for a text that becomes part of a folder's name.
 _visible = rule_of(
     "must hold no line end and no other hidden character",
     lambda value: not any(map(is_hidden, str(value))),
 )
+_within = rule_of(
+    "must lie within outdir: no absolute path, and no ..",
+    lambda value: not PurePath(value).anchor and ".." not in PurePath(value).parts,
+)
+
+
+def _folder_name(value: str) -> str:
+    """The rule for a text that becomes part of a folder's name."""
+    return _visible(value) or _within(value)
 
 
 def _only(*accepted) -> Rule:
@@ -160,8 +168,8 @@ _fs_alone = rule_of(
 HONOURED = (
     *(FSKey(name, default, anything) for name, default in table("honoured")),
     FSKey("seed", 0, _at_least(-LARGEST, 2**32 - 1)),
-    FSKey("expname", "", _visible),
-    FSKey("expname_tag", "", _visible),
+    FSKey("expname", "", _folder_name),
+    FSKey("expname_tag", "", _folder_name),
     FSKey("federate.client_num", 0, _at_least(0, _MOST_CLIENTS)),
     FSKey("federate.sample_client_num", -1, _unset_or(0, LARGEST)),
     FSKey("federate.sample_client_rate", -1.0, _unset_or(0, 1)),
