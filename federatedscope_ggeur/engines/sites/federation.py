@@ -220,7 +220,7 @@ class DistributedRun:
             self.history.flush()
         finally:
             kept = self.history.checkpoints
-            if kept is not None and kept.path.exists():
+            if kept is not None and kept.is_written:
                 logger.warning("%s: %s", run.TO_GO_ON[status], self._go_on(kept.path))
 
     def leave(self) -> None:

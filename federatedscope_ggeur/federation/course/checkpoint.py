@@ -458,6 +458,8 @@ class Checkpointing:
     Attributes
     ----------
     path : Path
+    is_written : bool
+        Whether this run has written a checkpoint. The file may be another run's.
     """
 
     def __init__(
@@ -469,7 +471,7 @@ class Checkpointing:
     ):
         self._writer, self._seconds, self._asked = writer, seconds, asked
         self._before = before
-        self._due = float("-inf")
+        self._due, self.is_written = float("-inf"), False
         self._pending: tuple[Snapshot, Coordinator] | None = None
 
     @property
@@ -515,5 +517,5 @@ class Checkpointing:
             logger.warning("this run writes no more checkpoints: %s", error)
             self._due = float("inf")
         else:
-            self._due = time.monotonic() + self._seconds
+            self._due, self.is_written = time.monotonic() + self._seconds, True
         self._pending = None

@@ -452,6 +452,8 @@ class TestWhereItIsWritten:
         course.close()
         with pytest.raises(ConfigError, match="is a checkpoint of another run"):
             next(second.engine.run())
+        written = [one.history.checkpoints.is_written for one in (first, second)]
+        assert written == [True, False]  # only the first is told how to go on
 
     def test_a_run_that_fails_in_round_0_leaves_nothing(self, config, path):
         def fail(request, replies):
