@@ -30,12 +30,13 @@ def locked(
     what: str,
     problem: Callable[[Path, OSError], ConfigError],
     waits: bool = True,
+    stays: bool = True,
 ) -> Iterator[None]:
     """Hold the lock `path`; wait if another process holds it.
 
-    The lock file is made if it is missing, and is never removed. A killed process frees
-    its lock. If the file system has no locks, nothing is locked: two processes may then
-    do `what` at once. Even then, files that are written by rename stay whole.
+    The lock file is made if it is missing. A killed process frees its lock. If the file
+    system has no locks, nothing is locked: two processes may then do `what` at once.
+    Even then, files that are written by rename stay whole.
 
     Parameters
     ----------
@@ -46,6 +47,9 @@ def locked(
     problem : callable
         Makes the error to raise if the file cannot be made.
     waits : bool
+    stays : bool
+        Whether the lock file stays; if not, it is removed at the end. Then no process
+        may wait for it.
 
     Raises
     ------
@@ -62,11 +66,27 @@ def locked(
         raise problem(path, error) from error
     try:
         _wait(handle, what, _take, waits)
-        yield
+        if stays:
+            yield
+            return
+        if not _is_at(path, handle):  # its holder removed it in between
+            raise AtWork
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
     finally:
         with suppress(OSError):
             _free(handle)
         os.close(handle)
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Whether the open file `handle` is still the one at `path`."""
+    with suppress(OSError):
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    return False
 
 
 @contextmanager

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.federation import OptimizerSettings
+from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.exchanges.base import (
+    due_exchanges,
     own_exchanges,
     plugin_exchanges,
 )
@@ -72,6 +74,27 @@ def check_embedding_dim(cfg, dim: int) -> None:
             f"{cfg.data.type} have {dim} dimensions; set it to {dim} or remove "
             "the line"
         )
+
+
+def check_places(cfg, restore_from: str = "") -> None:
+    """Refuse places where the run could not write, or that belong to another run.
+
+    Parameters
+    ----------
+    cfg : config
+    restore_from : str
+        The checkpoint to continue from, if it is not ``federate.restore_from``.
+
+    Raises
+    ------
+    ConfigError
+    """
+    restored = restore_from or cfg.federate.restore_from
+    check_place(cfg.federate.save_to, restored)
+    if not restored:
+        demands = demands_of(cfg)
+        for part in due_exchanges(demands):
+            part.check_places(demands)
 
 
 def given_handshake(ggeur) -> dict[str, object]:

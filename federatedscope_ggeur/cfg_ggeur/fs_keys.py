@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import yaml
 
@@ -62,11 +62,19 @@ def anything(value) -> str:
     return ""
 
 
-#: The rule for a text that becomes part of a folder's name.
 _visible = rule_of(
     "must hold no line end and no other hidden character",
     lambda value: not any(map(is_hidden, str(value))),
 )
+_within = rule_of(
+    "must lie within outdir: no absolute path, and no ..",
+    lambda value: not PurePath(value).anchor and ".." not in PurePath(value).parts,
+)
+
+
+def _folder_name(value: str) -> str:
+    """The rule for a text that becomes part of a folder's name."""
+    return _visible(value) or _within(value)
 
 
 def _only(*accepted) -> Rule:
@@ -74,10 +82,32 @@ def _only(*accepted) -> Rule:
     return rule_of(f"the plugin takes only {wanted}", lambda value: value in accepted)
 
 
-def _own(ours: str, default: str) -> Rule:
-    """A rule that accepts the plugin's own value, and FS's default in its place."""
-    problem = f"the plugin uses its own: write {ours}, or remove the line"
-    return rule_of(problem, lambda value: value in (ours, default))
+def _own(*accepted: str) -> Rule:
+    """A rule that accepts the plugin's own value, the last one, and others for it."""
+    problem = f"the plugin uses its own: write {accepted[-1]}, or remove the line"
+    return rule_of(problem, lambda value: value in accepted)
+
+
+#: Keys whose default in FS is replaced by the plugin's, if no user chose it.
+STANDS_FOR = {
+    "model.type": ("lr", HEAD),
+    "criterion.type": ("MSELoss", "CrossEntropyLoss"),
+    "trainer.type": ("general", TRAINER),
+}
+
+
+def written_defaults(given: Iterable[tuple[str, object]]) -> Iterator[str]:
+    """Yield a problem for each default in `STANDS_FOR` that somebody wrote.
+
+    `given` are the settings that were written. A file that FS wrote names all its keys,
+    with ``cfg_file`` among them, so nobody chose these values.
+    """
+    written = dict(given)
+    if "cfg_file" in written:
+        return
+    for name, (default, ours) in STANDS_FOR.items():
+        if written.get(name) == default:
+            yield f"  {name}: {_own(ours)(default)}"
 
 
 def _at_least(minimum, most: int = LARGEST) -> Rule:
@@ -138,8 +168,8 @@ _fs_alone = rule_of(
 HONOURED = (
     *(FSKey(name, default, anything) for name, default in table("honoured")),
     FSKey("seed", 0, _at_least(-LARGEST, 2**32 - 1)),
-    FSKey("expname", "", _visible),
-    FSKey("expname_tag", "", _visible),
+    FSKey("expname", "", _folder_name),
+    FSKey("expname_tag", "", _folder_name),
     FSKey("federate.client_num", 0, _at_least(0, _MOST_CLIENTS)),
     FSKey("federate.sample_client_num", -1, _unset_or(0, LARGEST)),
     FSKey("federate.sample_client_rate", -1.0, _unset_or(0, 1)),
@@ -173,10 +203,7 @@ FIXED = (
     FSKey("federate.mode", "standalone", _alone, one_of("standalone", "distributed")),
     FSKey("federate.use_diff", False, _only(False), anything),
     FSKey("federate.process_num", 1, _only(1), _one_process),
-    # FS's default stands for the plugin's own; see `fs_defaults`.
-    FSKey("model.type", "lr", _own(HEAD, "lr")),
-    FSKey("criterion.type", "MSELoss", _own("CrossEntropyLoss", "MSELoss")),
-    FSKey("trainer.type", "general", _own(TRAINER, "general")),
+    *(FSKey(name, both[0], _own(*both)) for name, both in STANDS_FOR.items()),
 )
 
 

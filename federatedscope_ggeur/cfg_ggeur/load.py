@@ -32,14 +32,14 @@ from federatedscope_ggeur.settings import Rule, flatten, number_problem, rule_of
 
 from .check import contradictions, local_optimizer
 from .fs_keys import (
-    HEAD,
     OPEN_SECTION,
-    TRAINER,
+    STANDS_FOR,
     FSKey,
     anything,
     fs_keys,
     open_sections,
     table,
+    written_defaults,
 )
 from .keys import (
     PLUGINS,
@@ -60,14 +60,6 @@ from .run_settings import (
 )
 from .transform import check_transform, row_transform
 from .yaml_file import literal, read_yaml, to_plain
-
-#: Keys whose default in FS is replaced by the plugin's, because no user chose it.
-_STANDS_FOR = {
-    "model.type": ("lr", HEAD),
-    "criterion.type": ("MSELoss", "CrossEntropyLoss"),
-    "trainer.type": ("general", TRAINER),
-}
-
 
 #: What to use instead of some keys without effect.
 _INSTEAD = {
@@ -116,9 +108,9 @@ def settle_defaults(cfg) -> list[str]:
     list of str
         The keys that were changed.
     """
-    changed = [n for n, (fs, _) in _STANDS_FOR.items() if get_key(cfg, n) == fs]
+    changed = [n for n, (fs, _) in STANDS_FOR.items() if get_key(cfg, n) == fs]
     for name in changed:
-        put_key(cfg, name, _STANDS_FOR[name][1])
+        put_key(cfg, name, STANDS_FOR[name][1])
     return changed
 
 
@@ -128,7 +120,7 @@ def unsettle_defaults(cfg, names: Iterable[str]) -> None:
     This is for a config in which the plugin was switched off later.
     """
     for name in names:
-        default, ours = _STANDS_FOR[name]
+        default, ours = STANDS_FOR[name]
         if get_key(cfg, name) == ours:
             put_key(cfg, name, default)
 
@@ -200,6 +192,7 @@ def load_config(
     # A key that could not be set has its default, which the user did not choose.
     others = config_problems(cfg, on_fs)
     problems += (p for p in others if p.partition(":")[0].strip() not in unset)
+    problems += written_defaults(given)
     if problems:
         place = f" in {where}" if where is not None else ""
         place += " or behind it" if place and overrides else ""

@@ -138,7 +138,7 @@ def _keep(run: Run, folder: Path, status: str) -> None:
     """Write the checkpoint of the completed rounds, and log how to go on from it."""
     run.history.flush()
     kept = run.history.checkpoints
-    if kept is not None and kept.path.exists():
+    if kept is not None and kept.is_written:
         command = [PROGRAM, "--cfg", str(folder / run_files.CONFIG_FILE)]
         command += ["federate.restore_from", str(kept.path)]
         logger.warning("%s: %s", TO_GO_ON[status], from_any_folder(command))

@@ -35,6 +35,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
+from federatedscope_ggeur.reporting.run_files import CHECKPOINT_FILE
 
 from .workers import Shared, Workers, client_side, handshake_of, server_side
 
@@ -126,7 +127,7 @@ class EmbeddedEngine:
         self.coordinator.folder = Path(folder)
         seconds, path = (
             self.settings.checkpoint_every,
-            Path(folder) / checkpoint.DEFAULT_NAME,
+            Path(folder) / CHECKPOINT_FILE,
         )
         if self.settings.save_to or seconds is None:
             return

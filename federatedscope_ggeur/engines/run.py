@@ -19,7 +19,11 @@ import numpy as np
 
 from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur import run_settings
-from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.check import (
+    check_agreed,
+    check_embedding_dim,
+    check_places,
+)
 from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import (
     default_config,
@@ -62,6 +66,7 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import plain_torch, torch_threads, usable_cores
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting.run_files import CHECKPOINT_FILE
 from federatedscope_ggeur.settings import flatten, kind_of
 
 from .embedded import EmbeddedEngine
@@ -86,7 +91,7 @@ def checkpoint_place(folder: Path, settings: run_settings.RunSettings) -> str:
     if settings.save_to or settings.checkpoint_every is None:
         return settings.save_to
     # Without FS's main there may be no folder.
-    return str(folder / checkpoint.DEFAULT_NAME) if folder.is_dir() else ""
+    return str(folder / CHECKPOINT_FILE) if folder.is_dir() else ""
 
 
 def server_checkpoints(
@@ -219,7 +224,7 @@ class Run:
         capture: reporting.Capture | None = None,
     ):
         self.cfg, capture = cfg, capture or reporting.Capture()
-        checkpoint.check_place(cfg.federate.save_to, cfg.federate.restore_from)
+        check_places(cfg, str(restore_from or ""))
         if data is not None:
             if not isinstance(data, FederatedData):
                 raise DataError(

@@ -36,6 +36,7 @@ from .records import (
 from .results import SCHEMA_VERSION, Results, metrics_csv, numbers, results_table
 from .run import (
     ELSEWHERE,
+    cut_off,
     new_run_folder,
     obstacle,
     own_file,

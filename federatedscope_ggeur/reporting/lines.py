@@ -210,12 +210,16 @@ def _finding_line(finding: records.Finding) -> str:
 
 
 def kept_line(
-    kept: records.Kept, averaged: bool = False, share: float | None = None
+    kept: records.Kept,
+    averaged: bool = False,
+    share: float | None = None,
+    adds: bool = False,
 ) -> str:
     """Which of two heads a run keeps, and why, as one line.
 
     `averaged` says that the mean of both heads stood in place of the trained head, and
-    `share` is the chosen share of the head in closed form.
+    `share` is the chosen share of the head in closed form. `adds` says that the trained
+    head learnt with offsets, which belong to its scores.
     """
     names = {"closed_form": "the head in closed form", "trained": "the trained head"}
     name = names.get(kept.head, "the mean of the probabilities of both heads")
@@ -226,8 +230,14 @@ def kept_line(
             f"{percent(kept.closed_form)}% of the validation rows right in closed "
             f"form, {percent(kept.trained)}% {other}"
         )
-    if share is not None and kept.head == "average":
-        name += f", {share:.0%} of the head in closed form"
+    if kept.head == "average":
+        if share == 0:
+            name = names["trained"]
+        elif share is not None:
+            name += f", {share:.0%} of the head in closed form"
+        if adds:
+            who = "which" if share == 0 else "where the trained head"
+            name += f", {who} adds to the scores of the head in closed form"
     return f"kept: {name} ({why})"
 
 

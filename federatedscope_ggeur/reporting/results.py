@@ -345,7 +345,8 @@ def _remarks(results: Results) -> list[str]:
         solved = results.closed_form
         about = (solved.details if solved else None) or {}
         share = results.calibrated.share if results.calibrated else None
-        lines.append(kept_line(final.kept, about.get("averaged", False), share))
+        adds = bool(getattr(results.model, "offset", False))
+        lines.append(kept_line(final.kept, about.get("averaged", False), share, adds))
     if final.probabilities is not None:
         lines.append(probabilities_line(final))
         if final.probabilities.absent is not None:

@@ -87,6 +87,20 @@ def _write_models(
         write_atomically(path, data)
 
 
+def cut_off(folder: str | os.PathLike) -> str:
+    """A text on a run's folder that has a checkpoint alone; "" for other folders."""
+    folder = Path(folder)
+    kept = folder / run_files.CHECKPOINT_FILE
+    if (folder / run_files.RESULTS_FILE).exists() or not kept.is_file():
+        return ""
+    return (
+        f"the run in '{folder}' was cut off, or is still at work, so it has no "
+        f"{run_files.RESULTS_FILE}. If it was cut off, it goes on with "
+        # No config need be loaded here, so `setting` may not know the key.
+        f"federate.restore_from '{kept}'"
+    )
+
+
 def read_results(folder: str | os.PathLike) -> Results:
     """The ``results.json`` of a run's folder.
 

@@ -25,6 +25,8 @@ METRICS_PROM = "status.prom"
 #: The folder within a run's that holds statistics of single clients and domains. Only
 #: its owner may open it.
 PRIVATE = "private"
+#: A checkpoint's place in a run's folder, where ``federate.save_to`` names no file.
+CHECKPOINT_FILE = f"{PRIVATE}/checkpoint"
 #: What the names of a checkpoint's files end with: the server's, that of round 0, and
 #: the folder of clients' own states.
 ROUND0, OF_CLIENTS = ".round0", ".clients"

@@ -87,6 +87,13 @@ def test_values_are_cast_as_fs_casts_them(quickstart):
         (["model.type", "convnet2"], r"model\.type.*write ggeur_head, or remove"),
         (["trainer.type", "cvtrainer"], r"trainer\.type.*write ggeur_trainer"),
         (["criterion.type", "NLLLoss"], r"criterion\.type.*write CrossEntropyLoss"),
+        (["criterion.type", "MSELoss"], r"criterion\.type.*write CrossEntropyLoss"),
+        (["expname", "../x"], r"expname: must lie within outdir.*'\.\./x'"),
+        (["expname", "a/../../x"], r"expname: must lie within outdir"),
+        (["expname", "/tmp/x"], r"expname: must lie within outdir"),
+        (["expname_tag", "/../../x"], r"expname_tag: must lie within outdir"),
+        (["model.type", "lr"], r"model\.type.*write ggeur_head, or remove"),
+        (["trainer.type", "general"], r"trainer\.type.*write ggeur_trainer"),
         (["data.batch_size", "32"], r"data\.batch_size.*dataloader\.batch_size"),
         (["aggregator.robust_rule", "krum"], r"aggregator\.robust_rule.*embedded"),
         (["data.splitter", "''"], r"data\.splitter"),
@@ -398,6 +405,13 @@ def test_one_note_names_what_does_nothing():
     assert "num_workers" not in note
     assert f"note: {note}" in Run(cfg).describe()
     assert idle_notes(load_config(LEAST)) == []
+
+
+def test_a_file_that_fs_wrote_may_hold_its_defaults():
+    wrote = {"cfg_file": "", "criterion.type": "MSELoss", "model.type": "lr"}
+    cfg = load_config(LEAST, wrote)
+    assert cfg.criterion.type == "CrossEntropyLoss"
+    assert idle_notes(cfg) == []
 
 
 @pytest.mark.parametrize("name", ["model.type", "criterion.type", "trainer.type"])

@@ -257,9 +257,19 @@ def test_a_run_on_embeddings_is_refused(
 
 @pytest.mark.parametrize("absent", ["results.json", "head.safetensors"])
 def test_what_is_no_run_is_refused(copied, absent):
+    shutil.rmtree(copied / "private")
     (copied / absent).unlink()
     with pytest.raises(ConfigError, match=rf"no {absent} in|holds no {absent}"):
         Predictor(copied)
+
+
+def test_of_a_killed_run_it_says_how_to_go_on(copied):
+    (copied / "results.json").unlink()
+    with pytest.raises(ConfigError) as error:
+        Predictor(copied)
+    said = str(error.value)
+    assert "was cut off, or is still at work, so it has no results.json" in said
+    assert f"federate.restore_from '{copied / 'private' / 'checkpoint'}'" in said
 
 
 def test_a_damaged_head_is_refused(copied):

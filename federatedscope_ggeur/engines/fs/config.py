@@ -19,7 +19,11 @@ from pathlib import Path
 from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key
-from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES, open_sections
+from federatedscope_ggeur.cfg_ggeur.fs_keys import (
+    FS_RULES,
+    open_sections,
+    written_defaults,
+)
 from federatedscope_ggeur.cfg_ggeur.load import (
     config_problems,
     settle_defaults,
@@ -255,6 +259,8 @@ def _wait_for_command_line(kind: type) -> None:
             given += settings_of(sys.argv[1:])
         if not asks_for_the_plugin(given):
             return merge(cfg, cfg_filename, check_cfg)
+        if lines := list(written_defaults(given)):
+            raise _refusal(lines)
         checks = list(cfg.__cfg_check_funcs__)
         cfg.__cfg_check_funcs__.clear()
         try:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from federatedscope_ggeur.cfg_ggeur.check import check_places
 from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import device_notes, divides_by_domain
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Client, MemoryBudget
-from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingKeys
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.printable import Lines, get_logger
@@ -101,7 +101,7 @@ def load_fs_data(config, client_cfgs):
     follow_fs_logging()
     if config.federate.mode == "standalone" or config.distribute.role == "server":
         # Reading the data can take hours, so this is checked before.
-        check_place(config.federate.save_to, config.federate.restore_from)
+        check_places(config)
     # Later the config no longer holds what the user asked for.
     for note in idle_notes(config):
         logger.info("note: %s", note)

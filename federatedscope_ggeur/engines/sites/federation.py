@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur import reporting
-from federatedscope_ggeur.cfg_ggeur.check import given_handshake
+from federatedscope_ggeur.cfg_ggeur.check import check_places, given_handshake
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     RunSettings,
@@ -25,7 +25,6 @@ from federatedscope_ggeur.cfg_ggeur.transform import preparation, prepared
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import (
-    check_place,
     checkpoint_client_domains,
     warn_of_private,
 )
@@ -98,7 +97,8 @@ class DistributedRun:
         self._store = store
         self.is_begun = False
         settings, path = agreed_settings(cfg), cfg.federate.restore_from
-        check_place(cfg.federate.save_to, path)
+        if store is None:  # else the run may go on from there
+            check_places(cfg)
         handshake = None
         if data is not None:
             handshake = handshake_of(data.whole, settings, data.prepared)
@@ -220,7 +220,7 @@ class DistributedRun:
             self.history.flush()
         finally:
             kept = self.history.checkpoints
-            if kept is not None and kept.path.exists():
+            if kept is not None and kept.is_written:
                 logger.warning("%s: %s", run.TO_GO_ON[status], self._go_on(kept.path))
 
     def leave(self) -> None:

@@ -14,6 +14,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import say
 
 _DAYS = {"d": 1, "w": 7, "y": 365}
+_MOST_DAYS = 100 * 365
 
 _CHANGES = """
 --join K: client K joins with statistics of the rows of --rows, or of its rows in the
@@ -50,7 +51,13 @@ def update(arguments: Sequence[str]) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     number = {"type": int}
     add_options(
-        what, _CHANGES, join=number, leave=number, forget=number, withdraw=number
+        what,
+        _CHANGES,
+        join=number,
+        leave=number,
+        forget=number,
+        withdraw=number,
+        window={"type": _days},
     )
     add_options(parser, _ROWS, domain={"default": ""})
     add_labels_option(parser)
@@ -79,7 +86,7 @@ def update(arguments: Sequence[str]) -> int:
     elif options.forget is not None:
         change = book.forget(options.forget)
     elif options.window is not None:
-        change = book.window(_days(options.window))
+        change = book.window(options.window)
     else:
         change = book.add_classes(_names(options.classes))
     say(f"clients in the book: {', '.join(map(str, book.clients)) or 'none'}")
@@ -199,11 +206,13 @@ def _names(path: str) -> list[str]:
 
 def _days(span: str) -> float:
     match = re.fullmatch(r"(\d{1,6})([dwy])", span)
-    if match is None:
-        raise ConfigError(
-            f"--window: {span!r} is not a time span; write e.g. 365d, 52w or 1y"
+    days = 0 if match is None else int(match[1]) * _DAYS[match[2]]
+    if not 0 < days <= _MOST_DAYS:
+        raise argparse.ArgumentTypeError(
+            f"{span!r} is no time span from 1d to 100y; write e.g. 365d, 52w or 1y: "
+            "rows that joined longer ago than this are removed"
         )
-    return int(match[1]) * _DAYS[match[2]]
+    return days
 
 
 def _numbers(text: str) -> list[int]:

@@ -195,6 +195,11 @@ class BookExchange(Exchange):
     def is_due(cls, demands: Demands) -> bool:
         return bool(demands.chosen.get("book"))
 
+    @staticmethod
+    def check_places(run: Demands) -> None:
+        """Refuse a folder for the book that has files already."""
+        check_empty(Path(run.of(BookKeys).book))
+
     @classmethod
     def states(cls, chosen: Mapping[str, Any]) -> Mapping[str, bool]:
         # A client may leave, and then nothing that it chose may stay in the head.
@@ -310,8 +315,7 @@ class BookExchange(Exchange):
         folder, store = Path(self.settings.folder), self.course.store
         if store is not None and self._places is not None:
             return Federation.of_run(folder, self._places)
-        if folder.exists():
-            check_empty(folder)
+        check_empty(folder)
         return None
 
     def record(self) -> dict[str, Any]:

@@ -900,12 +900,18 @@ def _check_form(name: str) -> None:
         )
 
 
-def check_empty(path: os.PathLike) -> None:
-    """Raise `ConfigError` for a folder that has files already."""
-    if any(not name.startswith(".") for name in os.listdir(path)):
+def check_empty(path: Path) -> None:
+    """Raise `ConfigError` for a folder that has files already, or for a file."""
+    problem = ""
+    if path.is_dir():
+        if any(not name.startswith(".") for name in os.listdir(path)):
+            problem = "is not empty"
+    elif os.path.lexists(path):
+        problem = "is not a folder"
+    if problem:
         raise ConfigError(
-            f"'{os.fspath(path)}' is not empty; name a new folder for the book, since "
-            "no file is overwritten"
+            f"'{path}' {problem}; name a new folder for the book, since no file is "
+            "overwritten"
         )
 
 

@@ -13,7 +13,6 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.federation.course.checkpoint import DEFAULT_NAME
 from federatedscope_ggeur.federation.exchanges.base import rename_run
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
@@ -28,6 +27,7 @@ from federatedscope_ggeur.reporting import (
 )
 from federatedscope_ggeur.reporting.run_files import (
     CELL_FILE,
+    CHECKPOINT_FILE,
     CONFIG_FILE,
     LOG_FILE,
     PRIVATE,
@@ -243,7 +243,7 @@ class Runner:
 
 def _begun(cfg, data, capture: Capture, part: Path) -> Run:
     """Begin the run, from its checkpoint if there is a usable one."""
-    path = part / DEFAULT_NAME
+    path = part / CHECKPOINT_FILE
     if path.exists():
         try:
             return Run(cfg, data, restore_from=path, capture=capture)

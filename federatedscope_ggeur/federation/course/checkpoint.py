@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
 from federatedscope_ggeur.files import read_regular, write_atomically
+from federatedscope_ggeur.lock import AtWork, locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
 from federatedscope_ggeur.reporting.json_values import (
@@ -40,9 +41,6 @@ from ..wire.handshake import Handshake
 from .coordinator import Coordinator
 
 logger = get_logger(__name__)
-
-#: A checkpoint's place in a run's folder, where ``federate.save_to`` names no file.
-DEFAULT_NAME = f"{PRIVATE}/checkpoint"
 
 
 def warn_of_private(folder: Path) -> None:
@@ -359,6 +357,10 @@ def ready_at(path: Path, restored: FinishedPart | None) -> set[int] | None:
     return None
 
 
+def _no_lock(path: Path, error: OSError) -> ConfigError:
+    return unwritable(f"'{path}' cannot be made: {error.strerror or error}")
+
+
 #: Checkpoints hold statistics of single clients.
 _OWNER_ALONE = 0o600
 
@@ -416,8 +418,9 @@ class CheckpointWriter:
     ):
         self.path, self._handshake, self._data = Path(path), handshake, data
         self._notes = restored.notes if restored else []
-        self._run = restored.run if restored else secrets.token_hex(8)
-        check_free(self.path, restored.run if restored else None)
+        self._restored = restored.run if restored else None
+        self._run = self._restored or secrets.token_hex(8)
+        check_free(self.path, self._restored)
         #: The clients that the file of round 0 calls ready.
         self._ready = ready_at(self.path, restored)
         try:
@@ -426,6 +429,26 @@ class CheckpointWriter:
             raise unwritable(
                 f"the folder of '{path}' cannot be made: {error.strerror}"
             ) from error
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """A context in which no other process writes this checkpoint.
+
+        It begins before the first checkpoint of this run is written.
+
+        Raises
+        ------
+        ConfigError
+            Another run writes there, or has done so since this object was made.
+        """
+        lock = self.path.with_name(self.path.name + ".lock")
+        what = f"the checkpoint '{self.path}'"
+        try:
+            with locked(lock, what, _no_lock, waits=False, stays=False):
+                check_free(self.path, self._restored)
+                yield
+        except AtWork as error:
+            raise taken(self.path, "where another run is at work") from error
 
     def write(self, snapshot: Snapshot, coordinator: Coordinator) -> None:
         """Write the snapshot, and the file of round 0 if more clients are ready now.
@@ -502,6 +525,8 @@ class Checkpointing:
     Attributes
     ----------
     path : Path
+    is_written : bool
+        Whether this run has written a checkpoint. The file may be another run's.
     """
 
     def __init__(
@@ -513,12 +538,17 @@ class Checkpointing:
     ):
         self._writer, self._seconds, self._asked = writer, seconds, asked
         self._before = before
-        self._due = float("-inf")
+        self._due, self.is_written = float("-inf"), False
         self._pending: tuple[Snapshot, Coordinator] | None = None
 
     @property
     def path(self) -> Path:
         return self._writer.path
+
+    def claimed(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which no other run writes there; see `CheckpointWriter`."""
+        # Any other place is in the run's own folder.
+        return self._writer.claimed() if self._asked else contextlib.nullcontext()
 
     def note(
         self, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
@@ -554,5 +584,5 @@ class Checkpointing:
             logger.warning("this run writes no more checkpoints: %s", error)
             self._due = float("inf")
         else:
-            self._due = time.monotonic() + self._seconds
+            self._due, self.is_written = time.monotonic() + self._seconds, True
         self._pending = None

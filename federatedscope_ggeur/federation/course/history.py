@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
@@ -86,8 +87,9 @@ class History:
         self.own_params: Callable[[int, Broadcast], Tensor] | None = None
         self.personal_params: Callable[[int], Tensor | None] | None = None
         self._note_left()
-        self.checkpoints = checkpoints
-        self._note_checkpoint()
+        self.checkpoints: Checkpointing | None = None
+        if checkpoints is not None:
+            self.keep(checkpoints)
 
     def course(
         self,
@@ -98,24 +100,37 @@ class History:
 
         Each part ends before the next one is taken. At its end, round 0 and each round
         hands its record to `note`, and the step after the last round to `end`.
+
+        Raises
+        ------
+        ConfigError
+            Another run writes its checkpoints at the same place.
         """
-        coordinator = self._coordinator
-        if self.round0 is None:
-            yield _handed(coordinator.round0(), note)
-        else:
-            yield coordinator.welcome_back()
-        for number in range(len(self.rounds) + 1, self.total + 1):
-            if self.stopped_early:
-                break
-            yield _handed(coordinator.round(number), note)
-        if self.awaits_end:
-            yield _handed(coordinator.after_rounds(), end)
+        kept, coordinator = self.checkpoints, self._coordinator
+        with nullcontext() if kept is None else kept.claimed():
+            if self.round0 is None:
+                yield _handed(coordinator.round0(), note)
+            else:
+                yield coordinator.welcome_back()
+            for number in range(len(self.rounds) + 1, self.total + 1):
+                if self.stopped_early:
+                    break
+                yield _handed(coordinator.round(number), note)
+            if self.awaits_end:
+                yield _handed(coordinator.after_rounds(), end)
 
     def keep(self, checkpoints: Checkpointing) -> None:
-        """Write checkpoints from now on, unless the run does so already."""
+        """Write checkpoints from now on, unless the run does so already.
+
+        Raises
+        ------
+        ConfigError
+            Another run writes its checkpoints at the same place.
+        """
         if self.checkpoints is None:
             self.checkpoints = checkpoints
-            self._note_checkpoint()
+            with checkpoints.claimed():
+                self._note_checkpoint()
 
     def flush(self) -> None:
         """Write the checkpoint of the finished rounds, unless this was done before.

@@ -353,6 +353,15 @@ class Exchange:
         """A note for a site on the head that it got; "" if there is none."""
         return ""
 
+    @staticmethod
+    def check_places(run: Demands) -> None:
+        """Refuse a place where a new run would write, if it cannot be used.
+
+        Raises
+        ------
+        ConfigError
+        """
+
     @classmethod
     def settings_of(cls, run: RunFacts) -> object | None:
         """The exchange's own settings, which `RoleSettings.of` finds by their class."""

@@ -12,6 +12,7 @@ from standalone import TOY, as_before, assert_same, merged, new_config, set_up
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
 DOMAINS = ("cloud", "day", "dusk", "fog", "night")
@@ -108,6 +109,12 @@ def test_a_file_needs_only_what_differs(least):
     there = set_up(least, idle).go()
     assert there.config.model.type == "ggeur_head"
     assert_same(there, Run(load_config(least, idle)))
+
+
+def test_a_default_of_fs_that_somebody_wrote_is_refused(least):
+    least.write_text(f"{LEAST}criterion: {{type: MSELoss}}\n")
+    with pytest.raises(ConfigError, match=r"criterion\.type.*write CrossEntropyLoss"):
+        merged(least)
 
 
 def test_without_the_plugin_fs_has_its_own_defaults_back(least):

@@ -205,6 +205,8 @@ def test_a_client_joins_by_a_file_of_rows_and_says_how_its_labels_are_read(tmp_p
         (["update", "none", "--withdraw", "1"], 2, "--withdraw needs --rows"),
         (["update", "none", "--leave", "1", "--rows", "x"], 2, "--rows is for"),
         (["update", "none"], 2, "required"),
+        (["update", "none", "--window", "0d"], 2, "--window: '0d' is no time span"),
+        (["update", "none", "--window", "9999y"], 2, "is no time span"),
         (["verify", "none.json"], 1, "cannot be read"),
         (["head", "none", "--clients", "a", "--out", "x"], 2, "write e.g. 1,4,5"),
     ],
@@ -235,6 +237,19 @@ def test_wrong_usage(words, status, told, capsys, tmp_path, monkeypatch):
 def test_what_a_book_cannot_hold_is_refused(settings, told, quickstart, ggeur):
     words = ["--cfg", str(quickstart), "ggeur.book", "book", *map(str, settings)]
     assert told in ggeur(*words, status=1).err
+
+
+def test_a_folder_in_use_is_refused_before_the_run_has_one(
+    tmp_path, quickstart, monkeypatch, ggeur
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "mine").write_text("text")
+    settings = ["ggeur.closed_form", "lda", "outdir", "exp", "ggeur.book"]
+    for folder, told in (("book", "is not empty"), ("book/mine", "is not a folder")):
+        said = ggeur("--cfg", str(quickstart), *settings, folder, status=1).err
+        assert f"'{folder}' {told}; name a new folder for the book" in said
+    assert not (tmp_path / "exp").exists()
 
 
 # A study whose runs write a book.

@@ -204,6 +204,7 @@ class Failing:
     """Writes nothing."""
 
     path = None
+    claimed = contextlib.nullcontext
 
     def write(self, snapshot, coordinator):
         raise ConfigError("federate.save_to: no room")
@@ -454,6 +455,37 @@ class TestWhereItIsWritten:
             with pytest.raises(ConfigError, match=message):
                 Run(config("federate.save_to", kept, *settings))
         assert files_at(kept) == before
+
+    def test_of_two_runs_that_start_together_one_is_refused(self, config, path):
+        first = Run(config("federate.save_to", path))
+        second = Run(config("federate.save_to", path, "seed", 1))
+        course = first.engine.run()
+        next(course)
+        path.rename(path.with_name("before"))  # as if round 0 were not over
+        for begin in (
+            lambda: Run(config("federate.save_to", path)),
+            lambda: next(second.engine.run()),
+        ):
+            with pytest.raises(ConfigError, match="where another run is at work"):
+                begin()
+        path.with_name("before").rename(path)
+        assert checkpoint_rounds(path) == 0
+        course.close()
+        with pytest.raises(ConfigError, match="is a checkpoint of another run"):
+            next(second.engine.run())
+        written = [one.history.checkpoints.is_written for one in (first, second)]
+        assert written == [True, False]  # only the first is told how to go on
+
+    def test_a_run_that_fails_in_round_0_leaves_nothing(self, config, path):
+        def fail(request, replies):
+            raise MemoryError
+
+        one = Run(config("federate.save_to", path))
+        one.engine.listen = fail
+        with pytest.raises(MemoryError):
+            next(one.engine.run())
+        assert not files_at(path)
+        run(config("federate.save_to", path))
 
     def test_a_run_that_goes_on_may_write_over_its_own(self, config, kept, tmp_path):
         copy = tmp_path / "copy"

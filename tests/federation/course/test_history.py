@@ -1,6 +1,7 @@
 """What a history keeps of a run: records, results, the model they are of."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -25,6 +26,8 @@ CALIBRATION = CalibrationSettings(20, 2, SGD)
 
 class Writer:
     """Counts the rounds that were over whenever a checkpoint was due."""
+
+    claimed = nullcontext
 
     def __init__(self):
         self.written = []

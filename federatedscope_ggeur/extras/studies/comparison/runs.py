@@ -15,7 +15,7 @@ from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting.records import RoundRecord
 from federatedscope_ggeur.reporting.results import Results
-from federatedscope_ggeur.reporting.run import read_results
+from federatedscope_ggeur.reporting.run import cut_off, read_results
 from federatedscope_ggeur.reporting.run_files import RESULTS_FILE
 
 from ..study import Cell, Study, read_cell, read_study
@@ -104,6 +104,7 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
             f"{'it' if len(folders) == 1 else 'them'} (folders named {_TUNING} or "
             f"*{_IN_PROGRESS} do not count)"
             + "".join(f"; {note}" for note in notes)
+            + "".join(f"; {problem}" for problem in filter(None, map(cut_off, folders)))
             + "".join(f"; {_failed_note(study)}" for study in studies.values())
         )
     return FoundRuns(runs, list(studies.values()), notes)

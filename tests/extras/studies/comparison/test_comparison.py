@@ -393,6 +393,11 @@ def test_without_runs_it_says_what_was_looked_for(tmp_path):
         find_runs([tmp_path])
     with pytest.raises(DataError, match="is neither a folder nor a file"):
         find_runs([tmp_path / "nowhere"])
+    killed = tmp_path / "killed"
+    (killed / "private").mkdir(parents=True)
+    (killed / "private" / "checkpoint").touch()
+    with pytest.raises(DataError, match=r"was cut off, .*federate\.restore_from '"):
+        find_runs([killed])
 
 
 def test_all_of_them_are_listed_with_the_schema_that_is_read(tmp_path):

@@ -186,7 +186,8 @@ def test_rows_held_out_give_the_mean_its_temperature():
     assert results.model.share == chosen["share"] < 0.5
     assert results.model.offset == 1
     table = results_table(results)
-    assert f"heads, {chosen['share']:.0%} of the head in closed form" in table
+    assert chosen["share"] == 0
+    assert "kept: the trained head, which adds to the scores of the head in " in table
     assert "calibrated by rows held out of training" in table
     assert results.final.avg > results.round0.closed_form.avg + 0.3
     assert f"{100 * results.final.avg:.2f}" in table.split("AVG")[1].splitlines()[0]

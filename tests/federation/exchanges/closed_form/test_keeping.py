@@ -231,3 +231,12 @@ def test_both_shares_are_said():
     said = kept_line(Kept("average", "validation", 0.8, 0.9), averaged=True)
     assert "right in closed form, 90.00% by both heads' mean)" in said
     assert "0.00% trained" in kept_line(Kept("trained", "validation", 0.8, 0.0))
+
+
+def test_a_mean_without_the_one_shot_head_is_not_called_one():
+    kept, adds = Kept("average", "log_loss", None, None), "adds to the scores of the "
+    said = kept_line(kept, averaged=True, share=0.0, adds=True)
+    assert said.startswith(f"kept: the trained head, which {adds}head in closed form (")
+    assert "kept: the trained head (" in kept_line(kept, averaged=True, share=0.0)
+    said = kept_line(kept, averaged=True, share=0.3, adds=True)
+    assert f"30% of the head in closed form; the trained head {adds}" in said
