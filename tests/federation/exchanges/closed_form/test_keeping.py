@@ -239,4 +239,5 @@ def test_a_mean_without_the_one_shot_head_is_not_called_one():
     assert said.startswith(f"kept: the trained head, which {adds}head in closed form (")
     assert "kept: the trained head (" in kept_line(kept, averaged=True, share=0.0)
     said = kept_line(kept, averaged=True, share=0.3, adds=True)
-    assert f"30% of the head in closed form; the trained head {adds}" in said
+    assert "both heads, 30% of the head in closed form, " in said
+    assert f"where the trained head {adds}head" in said
