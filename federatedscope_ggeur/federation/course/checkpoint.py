@@ -35,8 +35,8 @@ from federatedscope_ggeur.reporting.json_values import (
 from federatedscope_ggeur.reporting.run_files import OF_CLIENTS, PRIVATE, ROUND0
 
 from .. import wire
+from ..exchanges.training.exchange import RoundSettings
 from ..server import Server
-from ..settings import TrainingSettings
 from ..wire.handshake import Handshake
 from .coordinator import Coordinator
 
@@ -204,7 +204,7 @@ def _restore(
         rounds,
         progress.text("run"),
         started.text("data") if started.has("data") else "",
-        [*known, *_changed(before, server.settings.training, len(rounds))],
+        [*known, *_changed(before, _training(server), len(rounds))],
     )
     findings = records.get("findings", [])  # older files have none
     coordinator.screen.load(from_json_value(list[Finding], findings, "findings"))
@@ -227,14 +227,20 @@ def _restore(
     return done
 
 
+def _training(server: Server) -> dict[str, str]:
+    """What decides how rounds train, as texts by key."""
+    drawn = server.settings.of(RoundSettings).sample_client_num
+    own = server.settings.training.as_texts()
+    return {**own, "federate.sample_client_num": str(drawn)}
+
+
 def _changed(
-    before: Mapping[str, str], training: TrainingSettings, rounds: int
+    before: Mapping[str, str], now: Mapping[str, str], rounds: int
 ) -> list[str]:
     """A note on settings of training that are others than `before`, if there are any.
 
     `before` is empty for older files.
     """
-    now = training.as_texts()
     others = [
         f"{name} {before.get(name, 'not set')}"
         for name in {**before, **now}
@@ -463,7 +469,7 @@ class CheckpointWriter:
             "rounds": as_json_value(snapshot.rounds, "rounds"),
             "progress": snapshot.progress,
             "findings": as_json_value(snapshot.findings, "findings"),
-            "training": coordinator.server.settings.training.as_texts(),
+            "training": _training(coordinator.server),
             "notes": self._notes,
         }
         numbers = {"run": self._run, "records": json.dumps(records)}

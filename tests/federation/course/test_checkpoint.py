@@ -333,9 +333,11 @@ class TestOtherRuns:
 def test_rounds_that_were_trained_otherwise_are_named(config, kept, path, caplog):
     goes_on = ("federate.restore_from", kept, "federate.save_to", kept)
     more = ("federate.total_round_num", 5, "train.optimizer.lr", 0.5)
+    more = (*more, "federate.sample_client_num", 2)
     results = run(config(*goes_on, *more))
     (note,) = (note for note in results.notes if "rounds were trained" in note)
     assert note.startswith("the first 4 rounds were trained with train.optimizer.lr ")
+    assert note.endswith(", federate.sample_client_num 3")
     assert note in caplog.text
     # The note outlives another stop.
     assert note in run(config(*goes_on, *more)).notes

@@ -81,8 +81,8 @@ from .choice import (
     units_note,
 )
 from .keeping import (
+    KnownRows,
     Plan,
-    RowsToldOf,
     Training,
     plan_training,
     share_to_hold_out,
@@ -563,7 +563,7 @@ class ClosedFormExchange(Exchange):
         self.lda: LinearDiscriminant | None = None
         self.asked: LossQuery
         self._withheld: Mapping[str, float] = {}
-        self._told = RowsToldOf((), 0)
+        self._told = KnownRows((), 0)
         self._plan = Plan()
         self._record: RoundRecord | None = None
 
@@ -798,7 +798,7 @@ class ClosedFormExchange(Exchange):
         if keeps_best:
             unsent = classes - len(components.labels.unique())
             sent = sum(uploaded[count.client] for count in counts)
-            self._told = RowsToldOf(counts, sent, unsent)
+            self._told = KnownRows(counts, sent, unsent)
             averages = self._demands.of(keys.ClosedFormKeys).keep == "average"
             hidden = self.server.task.hidden_units
             beside = Training(averages, hidden, components.dim)

@@ -55,7 +55,7 @@ _LEAST_STANDING = 0.25
 _SELDOM_WRONG = 0.05
 
 
-class RowsToldOf(NamedTuple):
+class KnownRows(NamedTuple):
     """What the server knows of all clients' rows before training.
 
     Attributes
@@ -138,7 +138,7 @@ class Plan(NamedTuple):
 def plan_training(
     choice: Choice,
     candidates: Sequence[ClosedForm],
-    rows: RowsToldOf,
+    rows: KnownRows,
     training: Training,
 ) -> Plan:
     """Decide whether a run that keeps the better head skips training.
@@ -205,7 +205,7 @@ def _mistakes_of_mixtures(choice: Choice, candidates: Sequence[ClosedForm]) -> f
     return min(mixtures) / min(others)
 
 
-def share_to_hold_out(choice: Choice, told: RowsToldOf, least: int) -> float:
+def share_to_hold_out(choice: Choice, told: KnownRows, least: int) -> float:
     """The share of training rows to hold out for a trained head's temperature.
 
     It is 0 if there are enough validation rows, or too few rows to spare, or too few
@@ -229,7 +229,7 @@ def share_to_hold_out(choice: Choice, told: RowsToldOf, least: int) -> float:
     return share if enough else 0.0
 
 
-def unmeasured_share(rows: RowsToldOf) -> float:
+def unmeasured_share(rows: KnownRows) -> float:
     """The one-shot head's share in a mean with a trained head, if no rows choose it.
 
     The halves are equal, but a one-shot head that has not seen many rows has less.

@@ -12,7 +12,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
 from federatedscope_ggeur.federation.exchanges.closed_form.keeping import (
     APART,
     NO_GAIN,
-    RowsToldOf,
+    KnownRows,
     Training,
     kept_head,
     plan_training,
@@ -46,7 +46,7 @@ def test_heads_are_averaged_if_an_mlp_or_many_rows_of_sent_classes_can_help(
 ):
     form = CLOSED_FORMS["ncm"]()
     counts = [HitCounts(1, 100, torch.zeros(1), 0, sent, told)]
-    told, beside = RowsToldOf(counts, sent, unsent), Training(averages, hidden, 160)
+    told, beside = KnownRows(counts, sent, unsent), Training(averages, hidden, 160)
     plan = plan_training(Choice(form, {}, form), [form], told, beside)
     assert plan.averages == averaged
     assert plan.details["absent_rows"] == absent
@@ -86,7 +86,7 @@ def test_about_500_rows_are_held_out_unless_rows_are_few_or_nearly_all_right(
         scored = {"scored_rows": 100, "candidates": [{"accuracy": accuracy}]}
         choice = Choice(form, scored, form, (0,))
         counts = [replace(first, absent=absent), *others]
-        told = RowsToldOf(counts, total - int(withheld * total))
+        told = KnownRows(counts, total - int(withheld * total))
         assert share_to_hold_out(choice, told, least=5) == wanted
 
 
@@ -98,13 +98,13 @@ def test_clients_that_hold_rows_out_have_a_quarter_of_all_rows(others, share):
     counts = [HitCounts(k, n, torch.zeros(1), 0, n) for k, n in enumerate(sizes, 1)]
     scored = {"scored_rows": 100, "candidates": [{"accuracy": 0.5}]}
     choice = Choice(form, scored, form, (0,))
-    assert share_to_hold_out(choice, RowsToldOf(counts, sum(sizes)), least=9) == share
+    assert share_to_hold_out(choice, KnownRows(counts, sum(sizes)), least=9) == share
 
 
 @pytest.mark.parametrize(("sent", "share"), [(100, 0.5), (80, 0.5), (79, 0.25)])
 def test_a_one_shot_head_that_saw_few_rows_has_a_smaller_share(sent, share):
     counts = [HitCounts(1, 100, torch.zeros(1), 0, sent)]
-    assert unmeasured_share(RowsToldOf(counts, sent)) == share
+    assert unmeasured_share(KnownRows(counts, sent)) == share
 
 
 @pytest.mark.parametrize("hidden", [0, 256])
@@ -126,7 +126,7 @@ def test_a_head_that_is_right_on_nearly_all_left_out_rows_is_kept(
     candidates = [{"accuracy": 1 - n / sent} for n in (0, wrong, sent)]
     scored = {"scored_rows": sent, "candidates": candidates}
     before = Choice(form, scored, form, (0, 1))
-    told, beside = RowsToldOf(counts, sent), Training(True, hidden, dim)
+    told, beside = KnownRows(counts, sent), Training(True, hidden, dim)
     plan = plan_training(before, [form] * 3, told, beside)
     assert plan.averages == averaged
     assert plan.ends == ("" if averaged else NO_GAIN)
@@ -144,7 +144,7 @@ def test_where_a_mixture_makes_at_most_half_of_the_mistakes_nothing_is_trained(
     scored = {"scored_rows": 100, "candidates": candidates}
     before = Choice(forms[1], scored, forms[1], (0, 1))
     counts = [HitCounts(1, 100, torch.zeros(2), 0, 100)]
-    told, beside = RowsToldOf(counts, 100), Training(True, 256, 160)
+    told, beside = KnownRows(counts, 100), Training(True, 256, 160)
     plan = plan_training(before, forms, told, beside)
     assert plan.averages == averaged
     assert plan.ends == ("" if averaged else APART)
