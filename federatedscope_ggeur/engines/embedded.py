@@ -8,7 +8,7 @@ are the exception: their sizes are computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -148,9 +148,13 @@ class EmbeddedEngine:
         A run that continues from a checkpoint first yields the records in the
         checkpoint.
         """
-        history = self.history
-        with torch_threads(self.settings.num_threads), self._working():
-            course = history.course(self._note, history.end)
+        history, threads = self.history, self.settings.num_threads
+        # The course holds the place of checkpoints until it is closed.
+        with (
+            torch_threads(threads),
+            self._working(),
+            closing(history.course(self._note, history.end)) as course,
+        ):
             self.carry(next(course))
             yield history.round0
             yield from list(history.rounds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -274,5 +275,7 @@ class DistributedRun:
 
 def course(federation: DistributedRun) -> Requests[None]:
     """The course of a started run from its present state to its end."""
-    for part in federation.history.course(federation.note, federation.end):
-        yield from part
+    history = federation.history
+    with closing(history.course(federation.note, federation.end)) as parts:
+        for part in parts:
+            yield from part
