@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeVar
@@ -95,7 +95,7 @@ class History:
         self,
         note: Callable[[Round0 | RoundRecord], None],
         end: Callable[[RoundRecord | TemperatureScaling | None], None],
-    ) -> Iterator[Requests[None]]:
+    ) -> Generator[Requests[None], None, None]:
         """The parts of the run that are left, from its present state to its end.
 
         Each part ends before the next one is taken. At its end, round 0 and each round
