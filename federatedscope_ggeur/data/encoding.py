@@ -189,9 +189,11 @@ def read_carried(
         raise DataError(Lines([*error.lines, several])) from error
     record = records[0]
     logger.warning(
-        "the features in the cache %s (%s) are used, because there are no images: %s",
+        "the features in the cache %s (%s), which were made from '%s', are used, "
+        "because there are no images: %s",
         folder,
         record.encoder,
+        record.root,
         error,
     )
     domains = {
@@ -233,8 +235,8 @@ def find_images(
 ) -> Encoded | Encoding:
     """Find the images of a data set, ready to be embedded.
 
-    If the reader finds no images, a cache that was filled with the same settings
-    replaces them. It may have been filled on another machine.
+    If there is nothing below `root`, a cache that was filled with the same settings
+    replaces the images. It may have been filled on another machine.
 
     Parameters
     ----------
@@ -249,7 +251,8 @@ def find_images(
     Raises
     ------
     DataError
-        There are no images, and the cache does not hold their features.
+        What is below `root` is no such data set. Or there is nothing, and the cache
+        does not hold the features.
     ConfigError
         The encoder does not accept these settings.
     """
@@ -260,10 +263,29 @@ def find_images(
     try:
         images = reader(root, **options)
     except DataError as error:
-        return read_carried(folder, request, error, filled_in(reader, {}))
+        defaults = filled_in(reader, {})
+        if not _holds_something(root):
+            return read_carried(folder, request, error, defaults)
+        # Old features in place of images that have changed would go unnoticed.
+        if not cache.find_carried(folder, request, defaults):
+            raise
+        hint = (
+            f"The cache {folder} holds features of such a data set; to run on them, "
+            "set data.root to a folder that is not there."
+        )
+        raise DataError(Lines([*error.lines, hint])) from error
     whose = f"the reader of data.type '{data_type}'"
     check_returned(whose, reader, images, ImageDataSet)
     return Encoding(folder, request, settings, images)
+
+
+def _holds_something(root: str) -> bool:
+    """Whether `root` is there, and is not an empty folder."""
+    path = Path(root).expanduser()
+    try:
+        return bool(root) and (path.is_file() or any(path.iterdir()))
+    except OSError:
+        return path.exists()
 
 
 def encoded(result: Encoded | Encoding) -> Encoded:

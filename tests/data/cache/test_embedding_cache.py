@@ -238,6 +238,14 @@ def test_it_runs_without_the_images(tree, settings, tmp_path, caplog, root):
         assert there.domains[name][1] is None
 
 
+def test_it_does_not_stand_for_images_that_have_changed(tree, settings):
+    embed(tree, settings)
+    (tree / "day" / "cross").rename(tree / "day" / "new")
+    with pytest.raises(DataError, match="same classes") as caught:
+        embed(tree, settings)
+    assert "to run on them, set data.root to a folder that is not" in str(caught.value)
+
+
 def test_it_keeps_a_split_that_the_data_came_with(tmp_path, settings):
     tree = tmp_path / "tree"
     for split, number in (("train", 4), ("test", 2)):
