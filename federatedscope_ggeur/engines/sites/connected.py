@@ -136,9 +136,11 @@ class _ConnectedSite:
         settings = self._site.settings
         place = checkpoint_place(folder, settings)
         handler = self._site.handler(place, bool(settings.save_to))
-        states = handler.client.states
-        if settings.restore_from:
-            states = ClientStore(settings.restore_from, self.number).load()
+        states, before = handler.client.states, self._memory.states_at
+        if settings.restore_from or before:
+            states = ClientStore(settings.restore_from or before, self.number).load()
+        if place:
+            ClientStore(place, self.number, bool(settings.save_to)).save(states)
         asked = self._memory.asked
         if asked:
             logger.info(
@@ -157,6 +159,7 @@ class _ConnectedSite:
             self._link.join(self.number, self._join)
             if new_run:  # not before: the server may refuse this process
                 self._memory.forget()
+            self._memory.states_at = place
             rejoining.until(
                 self._step, lambda: self._link.join(self.number, self._join)
             )

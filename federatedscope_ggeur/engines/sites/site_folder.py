@@ -376,6 +376,10 @@ class SiteFolder:
         )
 
 
+#: The file that says where a site's last process kept its method's states.
+_STATES_AT = "states_at"
+
+
 class SiteMemory:
     """What a site was asked in its present run, for its next process.
 
@@ -405,6 +409,7 @@ class SiteMemory:
 
     def __init__(self, folder: Path, reads: bool = True):
         self._folder, self._path = folder, folder / "run.json"
+        self._reads = reads
         self.run: dict[str, Any] = {}
         if reads and self._path.exists():
             with _needed(self._path):
@@ -413,6 +418,20 @@ class SiteMemory:
                     raise ValueError
         self.asked = self._read("[0-9]*") if reads else []
         self.refused: set[int] = set()
+
+    @property
+    def states_at(self) -> str:
+        """The checkpoint beside which the last process of this run kept the states of
+        its method; "" if there was none."""
+        path = self._folder / _STATES_AT
+        if not self._reads or not path.exists():
+            return ""
+        with _needed(path):
+            return read_regular(path).decode()
+
+    @states_at.setter
+    def states_at(self, place: str) -> None:
+        write_atomically(self._folder / _STATES_AT, place, mode=0o600)
 
     def save(self, **facts: Any) -> None:
         """Change facts of the run."""
@@ -462,6 +481,7 @@ class SiteMemory:
         self.asked, self.refused = [], set()
         for path in self._folder.glob("*.request"):
             path.unlink()
+        (self._folder / _STATES_AT).unlink(missing_ok=True)
 
 
 class ResumedSite:

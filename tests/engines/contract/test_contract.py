@@ -228,3 +228,14 @@ def test_a_killed_server_finds_its_clients_again(engine, go, place, tmp_path):
     assert all(done.ended.values())
     kept.parent.rename(tmp_path / "aside")  # no run writes over another's
     check_as_embedded(done, engine, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["serve and join"], indirect=True)
+def test_a_killed_site_takes_up_the_state_of_its_method(engine, go, place, tmp_path):
+    (place / "die 2 3").touch()
+    wait = "ggeur.deadline.return", 60
+    going = go(4, "ggeur.base_method", "scaffold", *wait)
+    going.killed(2)
+    going.start_again(2)
+    check_as_embedded(going.end(), engine, tmp_path)
