@@ -443,8 +443,8 @@ class Federation:
         Raises
         ------
         ConfigError
-            The book has the same statistics already, or has the client with another
-            domain.
+            The number is below 1. Or the book has the same statistics already, or has
+            the client with another domain.
         StatisticsError
             The statistics are on another grid, a class has too few rows, or no rows can
             have such statistics.
@@ -465,9 +465,7 @@ class Federation:
     def forget(self, client: int) -> Change:
         """Remove a client and every head made with it, also after it has left."""
         with self._changing():
-            ever = [n.number for n in self.links if n.who == client and n.commitment]
-            if not ever:
-                raise ConfigError(f"client {client} was never in the book")
+            ever = self._ever(client)
             gone = [n for n in ever if n in self._entries]
             return self._change("forget", client, gone=gone, erased=ever)
 
@@ -605,7 +603,14 @@ class Federation:
     # what is proven
 
     def receipt(self, client: int) -> dict[str, Any]:
-        """A client's receipt: the last link of the chain, signed."""
+        """A client's receipt: the last link of the chain, signed.
+
+        Raises
+        ------
+        ConfigError
+            The client was never in the book.
+        """
+        self._ever(client)
         return self._receipt(client, self.links[-1])
 
     def first_receipts(self) -> dict[int, dict[str, Any]]:
@@ -745,11 +750,20 @@ class Federation:
             )
         return own
 
+    def _ever(self, client: int) -> list[int]:
+        """The numbers of all entries that a client has had."""
+        ever = [n.number for n in self.links if n.who == client and n.commitment]
+        if not ever:
+            raise ConfigError(f"client {client} was never in the book")
+        return ever
+
     def _sum_of(self, numbers: Iterable[int]) -> GridStatistics:
         none = GridStatistics.empty(len(self.class_names), self.grid)
         return sum((self._entries[n].statistics for n in numbers), none)
 
     def _check_joining(self, client: int, statistics: GridStatistics) -> None:
+        if client < 1:
+            raise ConfigError(f"client {client}: clients have numbers from 1")
         if statistics.grid != self.grid or statistics.num_classes != len(
             self.class_names
         ):

@@ -183,7 +183,9 @@ def verify(
         ):
             raise DataError("the chain was rewritten after the receipt was made")
         own = [n for n, link in present(links).items() if link.who == mine["client"]]
-        what = f"in the book (links {own})" if own else "not in the book any more"
+        ever = any(n.who == mine["client"] and n.commitment for n in links)
+        gone = "not in the book any more" if ever else "in no entry of the book, ever"
+        what = f"in the book (links {own})" if own else gone
         said.append(f"the chain continues from the receipt's link {mine['link']}")
         said.append(f"client {mine['client']} is {what}")
     if book is None and receipt is None:

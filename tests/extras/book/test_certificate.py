@@ -50,6 +50,15 @@ def test_what_is_proven(book):
         verify(certificate, book)
 
 
+def test_a_receipt_of_a_client_that_never_was_is_told_from_one_that_left(book):
+    """An older release made such receipts."""
+    rest = {k: v for k, v in plain(book.receipt(2)).items() if k != "signature"}
+    rest.pop("public_key")
+    receipt = signed({**rest, "client": 99}, book._key)
+    said = verify(plain(book.certificate()), None, receipt)
+    assert "client 99 is in no entry of the book, ever" in said
+
+
 def test_lies_are_found(book, tmp_path):
     receipt, certificate = plain(book.receipt(2)), plain(book.certificate())
     other = new_book(tmp_path / "other", (1, 2))

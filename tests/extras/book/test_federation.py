@@ -189,6 +189,8 @@ def test_rules_of_joining(tmp_path):
         (StatisticsError, "the grid or the classes", book.take, 2, other, "here"),
         (ConfigError, "client 9 is not in the book", book.leave, 9),
         (ConfigError, "never in the book", book.forget, 9),
+        (ConfigError, "never in the book", book.receipt, 9),
+        (ConfigError, "have numbers from 1", book.join, 0, *rows_of(5), "here"),
     ):
         with pytest.raises(error, match=said):
             act(*given)
