@@ -92,7 +92,17 @@ def new_run(
 def _config(
     book: Federation, own: Mapping = {}, settings: Sequence | Mapping = ()
 ) -> CfgNode:
-    """The config of the book's run on the embedded engine, without the book."""
+    """The config of the book's run on the embedded engine, without the book.
+
+    It raises `ConfigError` if sites hold the rows.
+    """
+    run = {key: dict(book.config.get(key, {})) for key in ("federate", "data")}
+    if run["federate"].get("mode") == "distributed" and not run["data"]["splitter"]:
+        raise ConfigError(
+            "the rows of the book's run lie at its sites, not here. If a client joins, "
+            "give its rows by --rows FILE. To train a head, begin a new run with the "
+            "sites that are left"
+        )
     known = {*dict(flatten(default_config())), "data.transform"}
     # A run on FederatedScope has keys that the embedded engine does not know.
     given = {

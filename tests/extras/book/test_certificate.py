@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from books import head_bits, new_book, rows_of
+from books import CONFIG, head_bits, new_book, rows_of
 from safetensors.torch import load_file
 from study_on_disk import StudyOnDisk
 
@@ -192,6 +192,26 @@ def test_nothing_of_a_forgotten_client_is_left_in_any_file(
     assert main(["update", "book", "--forget", "2"]) == 0
     assert not any(found())
     assert [path.name for path in run.iterdir()] == ["config.yaml"]
+
+
+def test_a_file_whose_rows_are_too_large_for_the_book_is_named(tmp_path, ggeur):
+    new_book(tmp_path / "book", (1,))
+    rows, labels = rows_of(2)
+    np.savez(tmp_path / "huge.npz", features=1e4 * rows, labels=labels)
+    file = str(tmp_path / "huge.npz")
+    own = ("--rows", file, "--labels", "positions")
+    said = ggeur("update", str(tmp_path / "book"), "--join", "2", *own, status=1).err
+    assert f"'{file}': a row has" in said
+    assert "those of an existing book are fixed" in said
+
+
+def test_where_sites_hold_the_rows_a_client_joins_by_a_file(tmp_path, ggeur):
+    """The book of a server of real sites."""
+    run = {"federate": {"mode": "distributed"}, "data": {"splitter": ""}}
+    book = new_book(tmp_path / "book", (1,), {**CONFIG, **run})
+    for change in (("--join", "2"), ("--retrain",)):
+        said = ggeur("update", str(book.path), *change, status=1).err
+        assert "give its rows by --rows FILE" in said
 
 
 def test_a_client_joins_by_a_file_of_rows_and_says_how_its_labels_are_read(tmp_path):
