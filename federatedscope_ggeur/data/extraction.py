@@ -1,6 +1,6 @@
 """Compute features of images. Worker processes decode while the encoder computes.
 
-Find images that cannot be loaded, and equal files in different classes.
+Find images that cannot be loaded.
 """
 
 from __future__ import annotations

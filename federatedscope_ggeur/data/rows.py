@@ -565,7 +565,8 @@ def _are_titles(
         wrong = next(cell for cell in others if not _is_number(cell))
         raise DataError(
             f"{path}: the first line has numbers, and {shown(wrong)}, which is none; "
-            "give titles to all columns, or to none"
+            "give titles to all columns, or to none. If it is a label, add a first "
+            "line with titles, in which the column of labels is called 'label'"
         )
     # Whole numbers above rows of fractions are titles, such as wavelengths.
     rows = [cell for line in lines[1:] for cell in line]

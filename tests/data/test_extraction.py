@@ -195,7 +195,8 @@ def test_grey_of_12_bits_is_named_and_then_scaled(tmp_path, settings, caplog):
 def test_images_of_other_formats_are_counted(tree, caplog):
     domain, *_ = sorted(path for path in tree.iterdir() if path.is_dir())
     one, other, *_ = sorted(domain.iterdir())
-    for path in (one / "a.heic", one / "b.HEIC", other / "c.avif", other / "d.jfif"):
+    names = one / "a.heic", one / "b.HEIC", other / "c.avif", other / "d.dcm"
+    for path in names:
         path.write_bytes(b"pixels")
     (one / "notes.txt").write_text("no image")
     caplog.set_level(logging.WARNING)
@@ -204,7 +205,7 @@ def test_images_of_other_formats_are_counted(tree, caplog):
     assert line.startswith(
         f"{domain}: 4 images are ignored, because their formats are not"
     )
-    assert "(1 .avif, 2 .heic, 1 .jfif)" in line
+    assert "(1 .avif, 1 .dcm, 2 .heic)" in line
 
 
 def test_where_there_is_no_cache_nothing_is_said_of_one(settings, caplog):

@@ -201,6 +201,7 @@ def test_labels_of_csv_files_stay_texts(tmp_path, title):
         ("0\n0.5\n", "may be titles or a row"),
         (",x,y\n0,0.5,1.5\n", "the first column has no title"),
         ("x,1.5\n0.5,1.5\n", "the first line has numbers, and 'x'"),
+        ("0.5,1.5,cat\n", "column of labels is called 'label'"),
         ("x,x\n0.5,1.5\n", "two columns have the title 'x'"),
         ("label,labels,x\n1,1,0.5\n", "are both there"),
         ("x,y\n0.5,\n", "row 1: '' is no number"),

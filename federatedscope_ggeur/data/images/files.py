@@ -23,7 +23,7 @@ EXTENSIONS = frozenset(
     (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 )
 #: Suffixes of image formats that this package does not read.
-NOT_READ = frozenset((".heic", ".heif", ".avif", ".jfif", ".jxl"))
+NOT_READ = frozenset((".heic", ".heif", ".avif", ".jfif", ".jxl", ".dcm", ".dicom"))
 #: The formats that Pillow may try, whatever a file's name. None can run programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 _WITH_ALPHA = frozenset(("RGBA", "LA", "PA", "RGBa", "La"))

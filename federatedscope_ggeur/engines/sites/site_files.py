@@ -210,6 +210,7 @@ class _Folders:
     def make_all(self) -> None:
         """Make the folders that do not exist yet."""
         plan = self._plan
+        self._refuse_left_over([site["name"] for site in plan.sites])
         # The highest number of a site.
         self._clients = max(self._number(site["name"]) for site in plan.sites)
         is_old = self._server()
@@ -221,6 +222,18 @@ class _Folders:
                 "existing folders were not changed: set federate.client_num to "
                 f"{self._clients} in all their files"
             )
+
+    def _refuse_left_over(self, names: Sequence[str]) -> None:
+        """Raise `ConfigError` if there are files of a site that has no number."""
+        for name in names:
+            files = [self._out / name, self._out / _SERVER / _NODES / f"{name}.pub"]
+            there = [f"'{path}'" for path in files if os.path.lexists(path)]
+            if there and name not in self._sites:
+                raise ConfigError(
+                    f"sites: {name}: has no number, as after --withdraw, but there is "
+                    f"{' and '.join(there)}. Take the site out of the file; or move "
+                    "that away, then the site is made anew"
+                )
 
     def withdraw(self, name: str) -> None:
         """Refuse a site's token; the site gets another number if it comes back."""
@@ -244,6 +257,7 @@ class _Folders:
         if name == _SERVER:
             files = self._pair(name, name, self._plan.names)
         elif name in [site["name"] for site in self._plan.sites]:
+            self._refuse_left_over([name])
             files = self._pair("site", f"client {self._number(name)} {name}")
         else:
             raise ConfigError(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.commands import add_labels_option, add_options, command_parser
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError
 from federatedscope_ggeur.printable import say
 
 _DAYS = {"d": 1, "w": 7, "y": 365}
@@ -80,7 +81,8 @@ def update(arguments: Sequence[str]) -> int:
         change = _join(book, options)
     elif options.withdraw is not None:
         rows = _rows(book, options.rows)
-        change = book.withdraw(options.withdraw, rows, how=options.labels)
+        with _naming(options.rows):
+            change = book.withdraw(options.withdraw, rows, how=options.labels)
     elif options.leave is not None:
         change = book.leave(options.leave)
     elif options.forget is not None:
@@ -183,8 +185,9 @@ def _retrain(book: Any, settings: Sequence[str]) -> int:
 def _join(book: Any, options: argparse.Namespace) -> Any:
     if options.rows is not None:
         rows = _rows(book, options.rows)
-        domain = options.domain
-        return book.join(options.join, rows, domain=domain, how=options.labels)
+        own = {"domain": options.domain, "how": options.labels}
+        with _naming(options.rows):
+            return book.join(options.join, rows, **own)
     from .runs import statistics_of_client
 
     return book.take(options.join, *statistics_of_client(book, options.join))
@@ -194,6 +197,15 @@ def _rows(book: Any, path: str) -> Any:
     from federatedscope_ggeur.data import Rows
 
     return Rows.of_file(path, book.expected.given.titles)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Name the file whose rows do not fit into the book."""
+    try:
+        yield
+    except StatisticsError as error:
+        raise StatisticsError(f"'{path}': {error}") from error
 
 
 def _names(path: str) -> list[str]:

@@ -53,11 +53,17 @@ from .grid import USUAL_EXPONENT, Grid, GridStatistics
 
 _FORMAT = 2
 _BOOK, _CHAIN, _KEY = "book.json", "chain.json", "key"
-#: A note on each change that forgets rows.
+#: Notes on each change that forgets rows.
+FORGOTTEN = "the rows are forgotten in this book"
+SUBTRACTED = (
+    "these rows were subtracted from the client's statistics. Sums cannot show whether "
+    "they held these rows, so the book cannot check it: name only rows that the client "
+    "has sent"
+)
 NOT_RECALLED = (
-    "the rows are forgotten in this book; copies of earlier heads elsewhere cannot be "
-    "recalled, such as those that `ggeur head` wrote and those at the clients, and a "
-    "disk or a backup may keep deleted blocks"
+    "copies of earlier heads elsewhere cannot be recalled, such as those that `ggeur "
+    "head` wrote and those at the clients, and a disk or a backup may keep deleted "
+    "blocks"
 )
 NOT_CALIBRATED = "the head is not calibrated, because no client was asked to score it"
 #: Changes that remove earlier heads, too.
@@ -443,8 +449,8 @@ class Federation:
         Raises
         ------
         ConfigError
-            The book has the same statistics already, or has the client with another
-            domain.
+            The number is below 1. Or the book has the same statistics already, or has
+            the client with another domain.
         StatisticsError
             The statistics are on another grid, a class has too few rows, or no rows can
             have such statistics.
@@ -465,9 +471,7 @@ class Federation:
     def forget(self, client: int) -> Change:
         """Remove a client and every head made with it, also after it has left."""
         with self._changing():
-            ever = [n.number for n in self.links if n.who == client and n.commitment]
-            if not ever:
-                raise ConfigError(f"client {client} was never in the book")
+            ever = self._ever(client)
             gone = [n for n in ever if n in self._entries]
             return self._change("forget", client, gone=gone, erased=ever)
 
@@ -484,6 +488,8 @@ class Federation:
     def give_back(self, client: int, rows: GridStatistics) -> Change:
         """Subtract the statistics `rows` from those of a client.
 
+        Sums cannot show whether the client has sent just these rows.
+
         Raises
         ------
         ConfigError
@@ -495,8 +501,9 @@ class Federation:
         with self._changing():
             gone = self._of(client)
             held = self._sum_of(gone)
-            left, domain = held - rows, self.domains[client]
+            self._check_kind(client, rows)
             check_withdrawal(held, rows, self.min_samples, self.class_names)
+            left, domain = held - rows, self.domains[client]
             for part in (left, rows):
                 check_possible(part)
             since = min(self._entries[n].since for n in gone)
@@ -605,7 +612,14 @@ class Federation:
     # what is proven
 
     def receipt(self, client: int) -> dict[str, Any]:
-        """A client's receipt: the last link of the chain, signed."""
+        """A client's receipt: the last link of the chain, signed.
+
+        Raises
+        ------
+        ConfigError
+            The client was never in the book.
+        """
+        self._ever(client)
         return self._receipt(client, self.links[-1])
 
     def first_receipts(self) -> dict[int, dict[str, Any]]:
@@ -722,9 +736,12 @@ class Federation:
         It returns a line for what stays.
         """
         said = []
-        for run in map(RunPlaces.of_plain, self._about.get("doomed", [])):
+        doomed = [RunPlaces.of_plain(run) for run in self._about.get("doomed", [])]
+        for run in doomed:
             if run.is_marked(self._mark):
-                said += [f"left alone: {path}" for path in run.clear()]
+                # The folder of a later run may lie in that of the first.
+                left = [p for p in run.clear() if p not in {d.path for d in doomed}]
+                said += [f"left alone: {path}" for path in left]
             elif run.exists:
                 said.append(
                     f"left alone, since it has no mark of this book: {run}; delete "
@@ -745,11 +762,18 @@ class Federation:
             )
         return own
 
+    def _ever(self, client: int) -> list[int]:
+        """The numbers of all entries that a client has had."""
+        ever = [n.number for n in self.links if n.who == client and n.commitment]
+        if not ever:
+            raise ConfigError(f"client {client} was never in the book")
+        return ever
+
     def _sum_of(self, numbers: Iterable[int]) -> GridStatistics:
         none = GridStatistics.empty(len(self.class_names), self.grid)
         return sum((self._entries[n].statistics for n in numbers), none)
 
-    def _check_joining(self, client: int, statistics: GridStatistics) -> None:
+    def _check_kind(self, client: int, statistics: GridStatistics) -> None:
         if statistics.grid != self.grid or statistics.num_classes != len(
             self.class_names
         ):
@@ -757,6 +781,11 @@ class Federation:
                 f"client {client}: the grid or the classes of its statistics differ "
                 "from the book's"
             )
+
+    def _check_joining(self, client: int, statistics: GridStatistics) -> None:
+        if client < 1:
+            raise ConfigError(f"client {client}: clients have numbers from 1")
+        self._check_kind(client, statistics)
         few = (statistics.counts > 0) & (statistics.counts < self.min_samples)
         if few.any() or not statistics.classes:
             raise StatisticsError(
@@ -804,7 +833,8 @@ class Federation:
         removed += [f"runs/{n:06d}_{self.links[n].kind}" for n in sorted(made)]
         about["doomed"] = [r for r in about["runs"] if r["link"] in made]
         about["runs"] = [r for r in about["runs"] if r["link"] not in made]
-        said = (NOT_RECALLED,) if erased else ()
+        done = SUBTRACTED if kind == "withdraw" else FORGOTTEN
+        said = (f"{done}; {NOT_RECALLED}",) if erased else ()
         after = self._with_entries(entries)
         after._about = about
         if entries:
@@ -918,12 +948,25 @@ def check_empty(path: Path) -> None:
 def check_withdrawal(
     held: GridStatistics, rows: GridStatistics, least: int, names: Sequence[str]
 ) -> None:
-    """Raise `ConfigError` if removing `rows` from `held` would reveal single rows.
+    """Refuse to remove `rows` from `held` where that would reveal single rows.
 
     In each class that loses rows, at least `least` rows must go. None or at least
     `least` rows must stay.
+
+    Raises
+    ------
+    ConfigError
+        It would reveal single rows.
+    StatisticsError
+        A class has fewer rows than would go.
     """
     left = held.counts - rows.counts
+    if (left < 0).any():
+        c = int(left.argmin())
+        raise StatisticsError(
+            f"class {names[c]!r} would have {int(left[c])} rows; remove only rows that "
+            "were added"
+        )
     touched = rows.counts > 0
     wrong = touched & ((rows.counts < least) | ((left != 0) & (left < least)))
     if wrong.any():

@@ -29,6 +29,10 @@ _BITS, _DIGIT, _ROWS = 44, 15, 2**18
 # A second moment is high * 2^60 + low, with 0 <= low < 2^60.
 _LOW = 4 * _DIGIT
 _MOST = 2**62
+_LARGER = (
+    "a new book takes larger steps (ggeur.book_steps), but those of an existing book "
+    "are fixed"
+)
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,9 @@ class Grid:
         if far.any():
             row, d = np.argwhere(far)[0]
             raise StatisticsError(
-                f"row {row} has {rows[row, d]:g} in dimension {d}, but the step there, "
+                f"a row has {rows[row, d]:g} in dimension {d}, but the step there, "
                 f"2^{self.exponents[d]}, allows only numbers below "
-                f"{2.0 ** (_BITS + self.exponents[d]):g}; set a larger step"
+                f"{2.0 ** (_BITS + self.exponents[d]):g}; {_LARGER}"
             )
         return numbers.astype(np.int64)
 
@@ -167,8 +171,7 @@ class GridStatistics:
         in_range = (self.low >= 0).all() and (self.low < 2**_LOW).all()
         if max(largest, tall, float(self.counts.sum()) * 2**36) >= _MOST:
             raise StatisticsError(
-                "the sums of these rows do not fit into 64 bits; set larger steps of "
-                "the grid"
+                f"the sums of these rows do not fit into 64 bits; {_LARGER}"
             )
         if not in_range or (self.sums[self.counts == 0] != 0).any():
             raise StatisticsError("the sums are damaged: no set of rows can have them")

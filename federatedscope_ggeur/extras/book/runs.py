@@ -92,7 +92,17 @@ def new_run(
 def _config(
     book: Federation, own: Mapping = {}, settings: Sequence | Mapping = ()
 ) -> CfgNode:
-    """The config of the book's run on the embedded engine, without the book."""
+    """The config of the book's run on the embedded engine, without the book.
+
+    It raises `ConfigError` if sites hold the rows.
+    """
+    run = {key: dict(book.config.get(key, {})) for key in ("federate", "data")}
+    if run["federate"].get("mode") == "distributed" and not run["data"]["splitter"]:
+        raise ConfigError(
+            "the rows of the book's run lie at its sites, not here. If a client joins, "
+            "give its rows by --rows FILE. To train a head, begin a new run with the "
+            "sites that are left"
+        )
     known = {*dict(flatten(default_config())), "data.transform"}
     # A run on FederatedScope has keys that the embedded engine does not know.
     given = {
@@ -183,7 +193,9 @@ def verify(
         ):
             raise DataError("the chain was rewritten after the receipt was made")
         own = [n for n, link in present(links).items() if link.who == mine["client"]]
-        what = f"in the book (links {own})" if own else "not in the book any more"
+        ever = any(n.who == mine["client"] and n.commitment for n in links)
+        gone = "not in the book any more" if ever else "in no entry of the book, ever"
+        what = f"in the book (links {own})" if own else gone
         said.append(f"the chain continues from the receipt's link {mine['link']}")
         said.append(f"client {mine['client']} is {what}")
     if book is None and receipt is None:

@@ -148,6 +148,11 @@ def test_a_withdrawn_token_is_refused_and_its_number_is_not_given_again(folders,
         1, tokens["berlin"]
     )
     assert own.refusal(2, tokens["paris"]) == ""
+    before = (folders / "authority" / "numbers.json").read_text()
+    for more in ((), ("--renew", "berlin")):
+        said = ggeur("certificates", "plan.yaml", *more, status=1).err
+        assert "sites: berlin: has no number, as after --withdraw" in said
+    assert (folders / "authority" / "numbers.json").read_text() == before
     shutil.rmtree(folders / "berlin")
     assert "berlin: made for client 3" in ggeur("certificates", "plan.yaml").out
     said = ggeur("certificates", "plan.yaml", "--withdraw", "berlim", status=1).err

@@ -93,6 +93,9 @@ def test_from_nothing_to_a_prediction_at_a_site(
     assert not (places["rome"] / "rome" / "authority.key").exists()
 
 
+WAYS = "from", "to"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -136,5 +139,6 @@ def test_from_nothing_to_a_prediction_by_folder(
     assert len(over) == 4
     for side in SITES:
         run(side, ["predict", "--run", "runs/hearts", "data/rows.npz"])
+        assert [len(list(shared.glob(f"{way}/{side}/*"))) for way in WAYS] == [6, 6]
     left = [tmp_path / side / "runs" / "hearts" for side in SITES]
     assert len({(place / "head.safetensors").read_bytes() for place in left}) == 1

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from books import head_bits, new_book, rows_of
+from books import CONFIG, head_bits, new_book, rows_of
 from safetensors.torch import load_file
 from study_on_disk import StudyOnDisk
 
@@ -48,6 +48,15 @@ def test_what_is_proven(book):
     )
     with pytest.raises(DataError, match="the book has changed since"):
         verify(certificate, book)
+
+
+def test_a_receipt_of_a_client_that_never_was_is_told_from_one_that_left(book):
+    """An older release made such receipts."""
+    rest = {k: v for k, v in plain(book.receipt(2)).items() if k != "signature"}
+    rest.pop("public_key")
+    receipt = signed({**rest, "client": 99}, book._key)
+    said = verify(plain(book.certificate()), None, receipt)
+    assert "client 99 is in no entry of the book, ever" in said
 
 
 def test_lies_are_found(book, tmp_path):
@@ -183,6 +192,26 @@ def test_nothing_of_a_forgotten_client_is_left_in_any_file(
     assert main(["update", "book", "--forget", "2"]) == 0
     assert not any(found())
     assert [path.name for path in run.iterdir()] == ["config.yaml"]
+
+
+def test_a_file_whose_rows_are_too_large_for_the_book_is_named(tmp_path, ggeur):
+    new_book(tmp_path / "book", (1,))
+    rows, labels = rows_of(2)
+    np.savez(tmp_path / "huge.npz", features=1e4 * rows, labels=labels)
+    file = str(tmp_path / "huge.npz")
+    own = ("--rows", file, "--labels", "positions")
+    said = ggeur("update", str(tmp_path / "book"), "--join", "2", *own, status=1).err
+    assert f"'{file}': a row has" in said
+    assert "those of an existing book are fixed" in said
+
+
+def test_where_sites_hold_the_rows_a_client_joins_by_a_file(tmp_path, ggeur):
+    """The book of a server of real sites."""
+    run = {"federate": {"mode": "distributed"}, "data": {"splitter": ""}}
+    book = new_book(tmp_path / "book", (1,), {**CONFIG, **run})
+    for change in (("--join", "2"), ("--retrain",)):
+        said = ggeur("update", str(book.path), *change, status=1).err
+        assert "give its rows by --rows FILE" in said
 
 
 def test_a_client_joins_by_a_file_of_rows_and_says_how_its_labels_are_read(tmp_path):

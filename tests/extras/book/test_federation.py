@@ -189,6 +189,8 @@ def test_rules_of_joining(tmp_path):
         (StatisticsError, "the grid or the classes", book.take, 2, other, "here"),
         (ConfigError, "client 9 is not in the book", book.leave, 9),
         (ConfigError, "never in the book", book.forget, 9),
+        (ConfigError, "never in the book", book.receipt, 9),
+        (ConfigError, "have numbers from 1", book.join, 0, *rows_of(5), "here"),
     ):
         with pytest.raises(error, match=said):
             act(*given)
@@ -218,8 +220,18 @@ def test_rows_that_were_never_sent_cannot_be_withdrawn(tmp_path):
     x, y = rows_of(1)
     with pytest.raises(StatisticsError, match=r"no client can have sent|remove only"):
         book.withdraw(1, 30 * x[:6], y[:6])
-    with pytest.raises(StatisticsError, match="remove only rows that were added"):
+    with pytest.raises(StatisticsError, match=r"'ant' would have -8 rows; remove only"):
         book.withdraw(1, *rows_of(3, each=20))
+
+
+def test_a_withdrawal_says_that_sums_show_no_rows(tmp_path):
+    """Others than the client's can be subtracted, too, where they look possible."""
+    book, (x, y) = new_book(tmp_path / "a", (1, 2)), rows_of(1)
+    said = "\n".join(book.withdraw(1, x[y == 1][:6] + 0.01, y[y == 1][:6]).said)
+    assert "these rows were subtracted" in said
+    assert "the book cannot check it" in said
+    assert "forgotten" not in said
+    assert "cannot be recalled" in said
 
 
 def content(folder):
@@ -296,6 +308,17 @@ def test_a_run_is_forgotten_under_its_new_name(tmp_path, monkeypatch, dies_at):
     said = Federation.load(book.path).forget(2).said
     assert not list(tmp_path.glob("run*/*"))
     assert not any("left alone" in line for line in said)
+
+
+def test_a_later_run_within_the_folder_of_the_first_is_not_called_left(tmp_path):
+    book = new_book(tmp_path / "a", (1, 2))
+    first = run_of(book, tmp_path / "run")
+    for name in ("sub_exp_1", "mine"):
+        run_of(book, tmp_path / "run" / name)
+    (tmp_path / "run" / "of_others").mkdir()
+    left = [line for line in book.forget(2).said if "left alone" in line]
+    assert left == [f"left alone: {first.path}{os.sep}of_others"]
+    assert not list(tmp_path.glob("run/**/head.safetensors"))
 
 
 def test_no_run_begins_with_an_older_state_of_the_book(tmp_path):

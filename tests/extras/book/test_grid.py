@@ -123,7 +123,7 @@ def test_more_classes_change_no_digest_and_no_scatter():
     [
         (lambda: Grid.of_steps([0.1], 2), "powers of two"),
         (lambda: Grid.of_steps([0.5, 0.5], 3), "2 steps for 3 dimensions"),
-        (lambda: GRID.numbers(torch.tensor([[0.0, 1e5, 0, 0]])), "dimension 1"),
+        (lambda: GRID.numbers(torch.tensor([[0.0, 1e5, 0, 0]])), "ggeur.book_steps"),
         (lambda: GRID.numbers(torch.zeros(1, 5)), "rows have 5 dimensions"),
         (lambda: some() - (some() + some()), "remove only rows that were added"),
         (lambda: some() + some().padded(9), "cannot be combined"),

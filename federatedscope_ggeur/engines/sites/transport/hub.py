@@ -329,7 +329,9 @@ class Hub:
             if who.number in self._joined:
                 raise streams.Refused(
                     f"client {who.number} {streams.ALREADY_JOINED}; every client "
-                    "needs its own distribute.data_idx"
+                    "needs a number of its own: a site needs its own folder from "
+                    "`ggeur certificates` (ggeur.client_number), not a copy; where "
+                    "clients share one data set, it is distribute.data_idx"
                 )
             stream.number, stream.connection = who.number, next(self._connections)
             self._waiting.leave(stream)
