@@ -70,17 +70,18 @@ def privacy(before: Privacy, run: Demands) -> Privacy:
     by_server, part = keys == BY_SERVER, summand_of(run)
     if part is not None:
         return part.privacy(before, keys, by_server)
-    # What escapes the masks stands together: rounds, then plugins.
-    at = len(before.warnings) - len(plugin_exchanges(run))
-    first, last = before.warnings[:at], before.warnings[at:]
     rounds = _TRAINING if run.trains else ()
+    asked = [
+        f"the exchange {part.name} of a plugin escapes the masks: {part.REVEALS}"
+        for part in plugin_exchanges(run)
+    ]
     made_up = [_MADE_UP] if by_server else []
     return replace(
         before,
         guarantee="sums",
         covers=list(_COVERED),
         against=list(_CURIOUS),
-        warnings=[*first, *rounds, *last, *made_up, _LIAR, _TOTALS],
+        warnings=[*before.warnings, *rounds, *asked, *made_up, _LIAR, _TOTALS],
         keys=keys,
     )
 
