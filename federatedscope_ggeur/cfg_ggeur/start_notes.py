@@ -222,7 +222,7 @@ def _privacy_of(cfg) -> Privacy:
 def _of_core(cfg, demands: Demands) -> Privacy:
     """The privacy of a run, before its exchanges say what they change."""
     totals, steps = demands.only_totals, demands.steps
-    clients = [*_NO_GUARANTEE.clients_see]
+    clients = [*_NO_GUARANTEE.clients_see] if demands.federated else []
     if steps:
         pooled = demands.pooled_geometry
         clients.append("one shape" if pooled else "a shape for each class")
@@ -232,18 +232,19 @@ def _of_core(cfg, demands: Demands) -> Privacy:
         )
     if totals:
         clients.insert(0, "rows of each class over all clients")
-    warnings = [_LIFTED] if row_transform(cfg) == LIFT else []
-    warnings += [
-        f"the exchange {part.name} of a plugin escapes the masks: {part.REVEALS}"
-        for part in plugin_exchanges(demands)
-    ]
+    if demands.trains:
+        clients += [
+            f"of {part.name}: {part.receives}"
+            for part in parts_in_use(cfg)
+            if part.receives
+        ]
     return replace(
         _NO_GUARANTEE,
         threshold=0 if demands.noisy else demands.min_samples,
         threshold_on="sum" if totals and not demands.noisy else "client",
         server_sees=_server_sees(cfg, demands),
         clients_see=clients,
-        warnings=warnings,
+        warnings=[_LIFTED] if row_transform(cfg) == LIFT else [],
     )
 
 
@@ -253,10 +254,11 @@ def _server_sees(cfg, demands: Demands) -> list[str]:
         pass  # the exchange says what it sends
     elif demands.only_totals:
         seen.append("counts, means and one scatter over all clients")
-    elif demands.statistics or demands.calibrates:
+    elif demands.statistics:
         seen.append("each client's class statistics")
     if demands.trains:
-        seen += ["each client's updates", "each client's aggregation weight"]
+        seen += ["each client's updates"] if demands.federated else []
+        seen.append("each client's aggregation weight")
         seen += [
             f"of {part.name}: {part.sends}" for part in parts_in_use(cfg) if part.sends
         ]

@@ -214,6 +214,9 @@ class Method:
     #: True if the tensors that clients send depend only on weights, not on rows.
     sends_weights_alone: ClassVar[bool] = False
 
+    #: True if clients send tensors besides the weights that depend on rows.
+    sends_of_rows: ClassVar[bool] = False
+
     #: True if heads of several clients may train at once, see `local_batched`. A
     #: subclass with a `local` of its own says so again.
     batched: bool = True
@@ -232,6 +235,9 @@ class Method:
         cls.robust = vars(cls).get("robust", False)
         cls.personal = cls.eval_params is not Method.eval_params
         cls.changes_training = cls.local is not Method.local
+        shapes = (cls.init_upload_shapes, cls.upload_shapes)
+        sends = shapes != (Method.init_upload_shapes, Method.upload_shapes)
+        cls.sends_of_rows = sends and not cls.sends_weights_alone
         own = vars(cls)
         if "local" in own or "local_batched" in own:
             cls.batched = own.get("batched", "local_batched" in own)

@@ -127,13 +127,38 @@ def test_clients_see_what_is_merged_for_left_out_rows(config, content, told):
     assert f"counts and means of the classes of each client{told}" in found
 
 
-def test_what_a_method_sends_is_seen(config):
-    for key, name, said in (
-        ("base_method", "fedproto", "of fedproto: class means"),
-        ("augmentation", "fedmix", "of fedmix: "),
+def test_what_a_method_sends_and_what_comes_down_is_seen(config):
+    for key, name, up, down in (
+        ("base_method", "fedproto", "of fedproto: class means", "of fedproto: global"),
+        ("augmentation", "fedmix", "of fedmix: in round", "of fedmix: all clients'"),
     ):
-        found = privacy_of(config(f"ggeur.{key}", name)).server_sees
-        assert any(one.startswith(said) for one in found)
+        found = privacy_of(config(f"ggeur.{key}", name))
+        assert any(one.startswith(up) for one in found.server_sees)
+        assert any(one.startswith(down) for one in found.clients_see)
+
+
+def test_no_weights_are_seen_where_each_client_trains_its_own(config):
+    found = privacy_of(config("ggeur.base_method", "local", "ggeur.steps", []))
+    assert "each client's updates" not in found.server_sees
+    assert found.clients_see == []
+
+
+SEEN = {
+    "hits": (["ggeur.closed_form", "auto"], "each client's hits of heads on rows"),
+    "losses": (["ggeur.closed_form", "lda"], "each client's log-losses of heads"),
+    "space": (["ggeur.space", "standard"], "count, mean and variances of each client"),
+    "calibration": (["ggeur.calibrate", "ccvr"], "statistics of the last layer's inpu"),
+}
+
+
+@pytest.mark.parametrize(("settings", "said"), SEEN.values(), ids=SEEN)
+def test_what_an_exchange_asks_is_seen(config, settings, said):
+    def seen(*settings) -> bool:
+        found = privacy_of(config("ggeur.space", "raw", *settings)).server_sees
+        return any(one.startswith(said) for one in found)
+
+    assert not seen()
+    assert seen(*settings)
 
 
 def test_a_run_says_it_in_its_results_and_below_its_table(config):

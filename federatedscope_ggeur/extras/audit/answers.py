@@ -335,10 +335,10 @@ class Verdict:
     def of(
         cls, findings: Sequence[AttackResult], level: str, adversary: str
     ) -> Verdict:
-        by: dict[str, list[str]] = {}
+        by: dict[str, dict[str, None]] = {}  # each attack once
         for one in findings:
             if (one.level, one.adversary) == (level, adversary):
-                by.setdefault(_outcome(one), []).append(one.attack)
+                by.setdefault(_outcome(one), {})[one.attack] = None
         names = ("failed", "passed", "open", "untried")
         return cls(adversary, level, *(tuple(by.get(name, ())) for name in names))
 

@@ -107,6 +107,8 @@ class Transcript:
         The same run with one lying client, if the audit made such a run.
     noisy : NoisyStatistics or None
         The release under differential privacy, if there is one.
+    unread : tuple of str
+        What clients send in the clear that no attack reads: who asks, and what it is.
     """
 
     role: RoleSettings
@@ -129,6 +131,7 @@ class Transcript:
     domains: dict[int, str] = field(default_factory=dict)
     lied: Lied | None = None
     noisy: NoisyStatistics | None = None
+    unread: tuple[str, ...] = ()
 
     def represented(self, rows: Tensor) -> Tensor:
         """Rows in `space` as the head's last layer takes them in."""

@@ -1,10 +1,9 @@
-"""A6, A7, A12: attacks on shapes, on aggregation weights, on plugins' exchanges."""
+"""A6, A7, A12: attacks on shapes, on aggregation weights, and what none reads."""
 
 from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.geometry import TotalSizes
 
 from .base import AttackResult, Clock, Report, Transcript, Truth
@@ -41,6 +40,9 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     for k, reply in seen.replies.items():
         if k not in seen.uploads:
             continue
+        back = truth.counts(k) * (seen.uploads[k].counts == 0)
+        if not back.any():
+            continue
         guessed = withheld(seen, k, reply.aggregation_weight)
         if guessed is None:
             return report.untried(
@@ -48,11 +50,12 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
                 "and these sizes"
             )
         tried += 1
-        back = truth.counts(k) * (seen.uploads[k].counts == 0)
         # If there is any shape, step 1 fills every class up to one size.
         filled = (back > 0) & bool(_shaped(seen).any())
         rest = int(back[~filled].sum())
         right += guessed in ((int(filled.sum()), rest), (-1, int(back.sum())))
+    if not tried:
+        return report.nothing("no client that sends statistics withholds rows")
     if seen.sets.weight == "statistics":
         right = 0  # the weight counts only rows in the client's statistics
     return report.counted("clients whose withheld rows are known", right, tried)
@@ -95,14 +98,12 @@ def _shaped(seen: Transcript) -> torch.Tensor:
 
 
 def a12(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
-    """A12: report each exchange of a plugin as not tried, since no attack exists."""
-    asked = plugin_exchanges(seen.role.demands)
-    if not asked:
-        return Report("A12", "server").nothing("the run has no exchange of a plugin")
+    """A12: report what no attack reads as not tried, by the name of who asks for it."""
+    if not seen.unread:
+        why = "attacks read all that parts of the run ask of training rows"
+        return Report("A12", "server").nothing(why)
     findings: list[AttackResult] = []
-    for part in asked:
-        why = f"the exchange {part.name} of a plugin reveals "
-        why += part.REVEALS or "something that it does not declare"
+    for why in seen.unread:
         for level in ("rows", "membership"):
             findings += Report("A12", "server", level).untried(why)
     return findings

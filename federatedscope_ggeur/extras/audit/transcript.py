@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -15,6 +15,10 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,
 )
+from federatedscope_ggeur.federation.exchanges.base import (
+    due_exchanges,
+    plugin_exchanges,
+)
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     LeaveOneOut,
     LossQuery,
@@ -24,11 +28,15 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LOG_LOSSES,
     ClosedFormSettings,
 )
-from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EVALUATE,
+    VALIDATION_LOSSES,
+)
 from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead, MLPHead
 
@@ -172,6 +180,7 @@ class _Recorder:
 
     def transcript(self, run: Run) -> Transcript:
         seen, server = self._seen, self._engine.server
+        seen.unread = tuple(_unread(server))
         find = self._engine.coordinator.find
         if has_secure_sums(server.settings.demands):
             from federatedscope_ggeur.extras.secure_sums.exchange import SumsExchange
@@ -190,6 +199,39 @@ class _Recorder:
             seen.noisy = find(NoisyReleaseExchange).released
             seen.head_classes = tuple(seen.noisy.classes)
         return seen
+
+
+#: The requests whose answers attacks read.
+_READ = (STATISTICS, LEAVE_ONE_OUT, LOG_LOSSES, PREPARE, TRAIN)
+_UNDECLARED = "something that it does not declare"
+
+
+def _unread(server: Server) -> Iterator[str]:
+    """What clients send of training rows that no attack reads, by who asks for it."""
+    demands = server.settings.demands
+    parts = (demands.method, demands.augmentation) if demands.trains else ()
+    for method in filter(None, parts):
+        who = f"the {method.chosen_by.replace('_', ' ')} {method.name}"
+        if method.pools_data:
+            yield f"{who} pools the rows of all clients in one place"
+        elif method.sends_of_rows:
+            yield f"{who} sends {method.sends or _UNDECLARED}"
+    read = set(_READ)
+    # Other scores are of rows on which nobody trains.
+    read |= set() if "train" in demands.splits else {EVALUATE}
+    read |= set() if server.held_share else {VALIDATION_LOSSES}
+    plugins = plugin_exchanges(demands)
+    for part in due_exchanges(demands):
+        hides = part.states(demands.chosen)
+        if hides.get("only_totals") or hides.get("noisy"):
+            continue  # attacks read its totals
+        asked = [kind for kind in part.answered(demands) if kind.answer_message]
+        unread = [kind.name for kind in asked if kind not in read]
+        if unread:
+            of = " of a plugin" if part in plugins else ""
+            only = f" (here: {', '.join(unread)})" if len(unread) < len(asked) else ""
+            told = part.REVEALS or _UNDECLARED
+            yield f"the exchange {part.name}{of}{only} reveals {told}"
 
 
 def _split(model: LinearHead | MLPHead, params: torch.Tensor):

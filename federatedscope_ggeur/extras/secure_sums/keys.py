@@ -13,7 +13,6 @@ from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import AugmentationKeys
 from federatedscope_ggeur.federation.exchanges.base import RunFacts, plugin_exchanges
-from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import Privacy
 from federatedscope_ggeur.settings import Objection, Objections, Problem
@@ -71,17 +70,18 @@ def privacy(before: Privacy, run: Demands) -> Privacy:
     by_server, part = keys == BY_SERVER, summand_of(run)
     if part is not None:
         return part.privacy(before, keys, by_server)
-    # What escapes the masks stands together: rounds, then plugins.
-    at = len(before.warnings) - len(plugin_exchanges(run))
-    first, last = before.warnings[:at], before.warnings[at:]
     rounds = _TRAINING if run.trains else ()
+    asked = [
+        f"the exchange {part.name} of a plugin escapes the masks: {part.REVEALS}"
+        for part in plugin_exchanges(run)
+    ]
     made_up = [_MADE_UP] if by_server else []
     return replace(
         before,
         guarantee="sums",
         covers=list(_COVERED),
         against=list(_CURIOUS),
-        warnings=[*first, *rounds, *last, *made_up, _LIAR, _TOTALS],
+        warnings=[*before.warnings, *rounds, *asked, *made_up, _LIAR, _TOTALS],
         keys=keys,
     )
 
@@ -156,7 +156,7 @@ def objections(run: Demands) -> Objections:
     for part in (run.method, run.augmentation):
         if part is not None and part.pools_data:
             yield Objection(own, {part.chosen_by: []}, "since there is one client")
-        elif part is not None and _sends_of_rows(part):
+        elif part is not None and part.sends_of_rows:
             why = "since its clients also send tensors that reveal rows"
             yield Objection(own, {part.chosen_by: []}, why)
 
@@ -216,11 +216,3 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
         )
     if run.distributed and not own.store:
         yield "secure_sums_store", "must name a folder in distributed mode"
-
-
-def _sends_of_rows(part: type[Method]) -> bool:
-    own = (
-        part.upload_shapes is not Method.upload_shapes
-        or part.init_upload_shapes is not Method.init_upload_shapes
-    )
-    return own and not part.sends_weights_alone

@@ -21,6 +21,7 @@ from federatedscope_ggeur.models import (
     put_last_layer,
     take_last_layer,
 )
+from federatedscope_ggeur.reporting import Privacy
 from federatedscope_ggeur.rng import derive_seed
 from federatedscope_ggeur.settings import (
     Objection,
@@ -287,6 +288,10 @@ class CalibrationExchange(Exchange):
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.calibrates
+
+    @classmethod
+    def privacy(cls, before: Privacy, run: Demands) -> Privacy:
+        return replace(before, server_sees=[*before.server_sees, cls.REVEALS])
 
     def run(self, number: int) -> Requests[dict[str, int]]:
         """Calibrate the head after the last round; returns the source of the draws.

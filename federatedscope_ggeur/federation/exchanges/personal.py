@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -24,7 +25,7 @@ from federatedscope_ggeur.models.closed_forms.personal import (
     PersonalHeads,
 )
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import PersonalRecord, average
+from federatedscope_ggeur.reporting import PersonalRecord, Privacy, average
 from federatedscope_ggeur.settings import Objection, Objections, Section, key, one_of
 
 from .. import wire
@@ -268,6 +269,10 @@ class PersonalExchange(Exchange):
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.closed_form and demands.personal
+
+    @classmethod
+    def privacy(cls, before: Privacy, run: Demands) -> Privacy:
+        return replace(before, server_sees=[*before.server_sees, cls.REVEALS])
 
     def complete(self) -> Requests[None]:
         """Choose kappa, and let clients make their heads if the run ends with round 0.

@@ -19,6 +19,7 @@ from federatedscope_ggeur.geometry import (
     Totals,
 )
 from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import Privacy
 from federatedscope_ggeur.settings import Section, key, one_of
 
 from .. import wire
@@ -291,7 +292,7 @@ class SpaceExchange(Exchange):
     KINDS = (TOTALS,)
     CLIENT = SpaceClient
     SETTINGS = SpaceKeys
-    REVEALS = "the mean and the variances of each client's rows"
+    REVEALS = "count, mean and variances of each client's rows"
 
     def __init__(self, course):
         super().__init__(course)
@@ -305,6 +306,15 @@ class SpaceExchange(Exchange):
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
         return cls.KINDS if demands.totals else ()
+
+    @classmethod
+    def privacy(cls, before: Privacy, run: Demands) -> Privacy:
+        seen = [cls.REVEALS] if run.totals else []
+        return replace(
+            before,
+            server_sees=[*before.server_sees, *seen],
+            clients_see=[*before.clients_see, "mean and scale of the rows of all"],
+        )
 
     def on_statistics(self, upload: StatisticsUpload) -> None:
         self.maker.add_statistics(upload.statistics)

@@ -261,9 +261,9 @@ class Sides(Forked):
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         words = [*map(str, settings)]
         if not self.by_folder:
-            words += ["distribute.server_host", "127.0.0.1"]
-            words += ["distribute.server_port", str(free_port())]
-            words += ["ggeur.deadline.return", "0"]
+            here = ["distribute.server_host", "127.0.0.1", "distribute.server_port"]
+            # Settings of the case come later, so they count.
+            words = [*here, str(free_port()), "ggeur.deadline.return", "0", *words]
         world = World(folder, load_config(config, words), clients)
         for side in world.sides:
             for plugin in config.parent.glob("*.py"):

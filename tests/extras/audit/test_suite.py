@@ -212,6 +212,9 @@ def attacked(config, attack, *settings):
 def test_what_a_client_counts_for_says_what_is_withheld_unless_told_not_to(config):
     plain, _ = attacked(config, a7)
     assert plain.passed is False
+    nothing, _ = attacked(config, a7, "ggeur.privacy.min_samples", 1)
+    assert (nothing.passed, nothing.tried) == (None, None)
+    assert nothing.note == "no client that sends statistics withholds rows"
     closed, going = attacked(config, a7, "ggeur.weight", "statistics")
     assert closed.passed is True
     for k, client in going.engine.clients.items():
@@ -242,14 +245,47 @@ def test_withheld_rows_are_not_in_an_update_where_they_are_not_trained_on(config
 @pytest.mark.usefixtures("forget_exchange")
 def test_it_is_named_with_what_it_reveals(quickstart, tmp_path):
     path = write_plugin(tmp_path, quickstart)
-    settings = [*NAMED, "federate.total_round_num", 1, "outdir", str(tmp_path)]
-    run = Run(load_config(path, settings))
+    settings = [*NAMED, "federate.total_round_num", 1, "ggeur.space", "raw"]
+    run = Run(load_config(path, [*settings, "outdir", str(tmp_path)]))
     findings = audit_run(recorded(run), truth_of(run), attacks=["A12"])
     assert {found.level for found in findings} == {"rows", "membership"}
     told = "how many classes each client holds"
     for found in findings:
         assert (found.passed, found.tried) == (None, False)
         assert f"classes_held of a plugin reveals {told}" in found.note
+
+
+NO_STEPS = ["ggeur.steps", [], "ggeur.space", "raw"]
+UNREAD = {
+    "a method": (["ggeur.base_method", "fedproto"], "base method fedproto sends class"),
+    "an augmentation": (["ggeur.augmentation", "fedmix"], "fedmix sends in round 0: "),
+    "pooled rows": (
+        ["ggeur.base_method", "centralised", "ggeur.unseen_domains", ["art"]],
+        "centralised pools the rows of all clients",
+    ),
+    "calibration": (["ggeur.calibrate", "ccvr"], "calibration reveals statistics of"),
+    "the space": (["ggeur.space", "standard"], "space reveals count, mean and var"),
+    "train scores": (["eval.split", ["test", "train"]], "(here: evaluate) reveals"),
+}
+
+
+@pytest.mark.parametrize(("settings", "said"), UNREAD.values(), ids=UNREAD)
+def test_what_no_attack_reads_is_not_tried_and_no_pass(config, settings, said):
+    run = Run(config(*NO_STEPS, "federate.total_round_num", 1, *settings))
+    findings = audit_run(recorded(run), truth_of(run), attacks=["A12"])
+    assert said in findings[0].note
+    for level in ("rows", "membership"):
+        verdict = Verdict.of(findings, level, "curious")
+        assert (verdict.outcome, verdict.untried) == ("undecided", ("A12",))
+
+
+@pytest.mark.parametrize(
+    "settings", [[], ["ggeur.base_method", "scaffold"]], ids=["fedavg", "scaffold"]
+)
+def test_updates_and_what_follows_from_them_are_attacked(config, settings):
+    run = Run(config(*NO_STEPS, "federate.total_round_num", 1, *settings))
+    (found,) = audit_run(recorded(run), truth_of(run), attacks=["A12"])
+    assert found.tried is None
 
 
 # What the recorder keeps of a run is what each side got.
@@ -347,7 +383,7 @@ def test_the_default_fails_and_says_by_what(audit):
     assert content["passed"] is False
     failed = [f["attack"] for f in content["findings"] if f["passed"] is False]
     assert {"A2", "A7"} <= set(failed)
-    assert len(content["findings"]) == 18
+    assert len(content["findings"]) == 19
     assert "one lying client, level rows: undecided (not tried: A11)" in said
     assert content["verdicts"]["lying"]["outcome"] == "undecided"
     assert content["claims"] == []

@@ -571,17 +571,25 @@ class ClosedFormExchange(Exchange):
     def is_due(cls, demands: Demands) -> bool:
         return demands.closed_form
 
-    @staticmethod
-    def privacy(before: Privacy, run: Demands) -> Privacy:
+    @classmethod
+    def privacy(cls, before: Privacy, run: Demands) -> Privacy:
         if not (run.leaves_one_out or run.asks_losses):
             return before
+        seen = [*before.server_sees, "each client's number of rows"]
+        if run.leaves_one_out:
+            seen.append("each client's hits of heads on rows left out")
+        if run.asks_losses:
+            seen.append("each client's log-losses of heads on rows left out")
+        if CONFIDENCES in cls.answered(run):
+            seen.append("how sure a head is of each client's rows, in 65 bins")
         whose = {"class": "all", "domain": "each domain", "client": "each client"}
         what = f"counts and means of the classes of {whose[run.grain]}"
         if run.class_scatters:
             what += ", and a scatter for each class"
         elif needed_content(run) != "means":
             what += ", and one scatter"
-        return replace(before, clients_see=[*before.clients_see, what])
+        clients = [*before.clients_see, what]
+        return replace(before, server_sees=seen, clients_see=clients)
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:

@@ -22,6 +22,7 @@ from federatedscope_ggeur.models.closed_forms import LOSS_UNITS, in_units
 from federatedscope_ggeur.models.closed_forms.left_out import log_losses
 from federatedscope_ggeur.models.folding import AverageHead
 from federatedscope_ggeur.reporting import (
+    Privacy,
     RoundRecord,
     TemperatureScaling,
     WorstClient,
@@ -364,6 +365,13 @@ class EvaluationExchange(Exchange):
         if not demands.reports_scores:
             return ()
         return cls.KINDS if demands.scales_trained else (EVALUATE,)
+
+    @classmethod
+    def privacy(cls, before: Privacy, run: Demands) -> Privacy:
+        if VALIDATION_LOSSES not in cls.answered(run):
+            return before
+        losses = "each client's log-losses on rows for validation or held out"
+        return replace(before, server_sees=[*before.server_sees, losses])
 
     def round(self, number: int) -> Requests[dict[str, Any]]:
         if not self.server.evaluates(number):
