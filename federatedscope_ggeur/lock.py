@@ -66,16 +66,14 @@ def locked(
         raise problem(path, error) from error
     try:
         _wait(handle, what, _take, waits)
-        if stays:
-            yield
-            return
-        if not _is_at(path, handle):  # its holder removed it in between
-            raise AtWork
+        if not stays and not _is_at(path, handle):
+            raise AtWork  # its holder removed it in between
         try:
             yield
         finally:
-            with suppress(OSError):
-                path.unlink()
+            if not stays:
+                with suppress(OSError):
+                    path.unlink()
     finally:
         with suppress(OSError):
             _free(handle)

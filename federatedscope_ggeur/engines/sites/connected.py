@@ -159,7 +159,7 @@ class _ConnectedSite:
             self._link.join(self.number, self._join)
             if new_run:  # not before: the server may refuse this process
                 self._memory.forget()
-            self._memory.states_at = place
+            self._memory.keep_states_at(place)
             rejoining.until(
                 self._step, lambda: self._link.join(self.number, self._join)
             )

@@ -400,6 +400,9 @@ class SiteMemory:
     refused : set of int
         The positions in `asked` of requests that were refused. They may have left
         something, but they take no other's place.
+    states_at : str
+        The checkpoint beside which the last process of this run kept the states of its
+        method; "" if there was none.
 
     Raises
     ------
@@ -409,7 +412,6 @@ class SiteMemory:
 
     def __init__(self, folder: Path, reads: bool = True):
         self._folder, self._path = folder, folder / "run.json"
-        self._reads = reads
         self.run: dict[str, Any] = {}
         if reads and self._path.exists():
             with _needed(self._path):
@@ -418,20 +420,14 @@ class SiteMemory:
                     raise ValueError
         self.asked = self._read("[0-9]*") if reads else []
         self.refused: set[int] = set()
+        self.states_at, self._place = "", folder / _STATES_AT
+        if reads and self._place.exists():
+            with _needed(self._place):
+                self.states_at = read_regular(self._place).decode()
 
-    @property
-    def states_at(self) -> str:
-        """The checkpoint beside which the last process of this run kept the states of
-        its method; "" if there was none."""
-        path = self._folder / _STATES_AT
-        if not self._reads or not path.exists():
-            return ""
-        with _needed(path):
-            return read_regular(path).decode()
-
-    @states_at.setter
-    def states_at(self, place: str) -> None:
-        write_atomically(self._folder / _STATES_AT, place, mode=0o600)
+    def keep_states_at(self, checkpoint: str) -> None:
+        """Say for the next process where this one keeps the states of its method."""
+        write_atomically(self._place, checkpoint, mode=0o600)
 
     def save(self, **facts: Any) -> None:
         """Change facts of the run."""
@@ -481,7 +477,7 @@ class SiteMemory:
         self.asked, self.refused = [], set()
         for path in self._folder.glob("*.request"):
             path.unlink()
-        (self._folder / _STATES_AT).unlink(missing_ok=True)
+        self._place.unlink(missing_ok=True)
 
 
 class ResumedSite:

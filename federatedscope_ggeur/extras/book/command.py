@@ -185,9 +185,9 @@ def _retrain(book: Any, settings: Sequence[str]) -> int:
 def _join(book: Any, options: argparse.Namespace) -> Any:
     if options.rows is not None:
         rows = _rows(book, options.rows)
-        own = {"domain": options.domain, "how": options.labels}
+        domain, how = options.domain, options.labels
         with _naming(options.rows):
-            return book.join(options.join, rows, **own)
+            return book.join(options.join, rows, domain=domain, how=how)
     from .runs import statistics_of_client
 
     return book.take(options.join, *statistics_of_client(book, options.join))

@@ -139,8 +139,8 @@ _USUAL = 0.9
 #: The sum of a dimension's squares is rounding if it is not so many times larger.
 _LOST = 100
 #: A client can subtract its own scatter from a shape. From a scatter of 20 rows of
-#: others it could compute all rows, from 30 rows a few. With as
-#: many rows as dimensions, the scatter's span reveals nothing.
+#: others it could compute all rows, from 30 rows a few. With as many rows as
+#: dimensions, the scatter's span reveals nothing.
 FEW_BEHIND_A_SHAPE = 64
 
 
