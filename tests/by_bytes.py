@@ -25,7 +25,7 @@ from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.augmentation import AugmentationExchange
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
 from federatedscope_ggeur.federation.exchanges.base import carry
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+from federatedscope_ggeur.federation.exchanges.closed_form.client import (
     ClosedFormSettings,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (

@@ -20,7 +20,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     PrepareReply,
     Prototypes,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form import choice
+from federatedscope_ggeur.federation.exchanges.closed_form import messages
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
 from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast, TotalsUpload
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
@@ -72,7 +72,7 @@ VALID = {
         TotalsUpload(3, Totals(7, ONES[0], 2.5, torch.tensor([1, 0.5, 1, 0]).double())),
         SpaceBroadcast(Space("standard", ONES[0])),
         Geometry({c: GeometricShape(values, vectors) for c, values, vectors in SHAPES}),
-        choice.LeaveOneOut(COMPONENTS),
+        messages.LeaveOneOut(COMPONENTS),
         Prototypes(torch.tensor([2, 0]), torch.ones(2, DIM)),
         PrepareReply(3, 5.0, {"a": torch.ones(2)}),
         InitBroadcast({"a": torch.ones(2)}),
@@ -82,11 +82,11 @@ VALID = {
         Broadcast(1, torch.ones(PARAMS), {"c": torch.ones(2)}),
         ClientUpdate(3, 1, torch.ones(PARAMS), 4, {"c": torch.ones(2)}),
         ScoreReport(3, 1, {"val": Score(2, 5, 0.5)}),
-        choice.HitCounts(3, 6, torch.tensor([5, 0]), 2, 5),
-        choice.LossQuery((1, 3), (tuple(map(float, range(1, 26))),) * 2),
-        choice.LogLosses(3, 5, torch.arange(400).view(16, 25)),
-        choice.OneCandidate(1, 2.0),
-        choice.Confidences(3, torch.arange(65)),
+        messages.HitCounts(3, 6, torch.tensor([5, 0]), 2, 5),
+        messages.LossQuery((1, 3), (tuple(map(float, range(1, 26))),) * 2),
+        messages.LogLosses(3, 5, torch.arange(400).view(16, 25)),
+        messages.OneCandidate(1, 2.0),
+        messages.Confidences(3, torch.arange(65)),
         personal.PersonalQuery(0.3, False, 2.0, 2),
         personal.PersonalLosses(3, 5, torch.arange(36).view(9, 4)),
         personal.PersonalScore(3, 4, 5, 0.5),

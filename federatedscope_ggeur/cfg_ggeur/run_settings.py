@@ -21,7 +21,7 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import set_settings
 from federatedscope_ggeur.federation.exchanges.base import RunFacts, due_exchanges
 from federatedscope_ggeur.federation.exchanges.calibration import calibration_settings
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+from federatedscope_ggeur.federation.exchanges.closed_form.client import (
     ClosedFormSettings,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.keys import ClosedFormKeys

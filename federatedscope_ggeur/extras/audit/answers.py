@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import (
     LeaveOneOut,
     LossQuery,
 )

@@ -19,14 +19,14 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     PrepareReply,
     Prototypes,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+from federatedscope_ggeur.federation.exchanges.closed_form.client import (
+    ClosedFormSettings,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import (
     HitCounts,
     LeaveOneOut,
     LogLosses,
     LossQuery,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
-    ClosedFormSettings,
 )
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.geometry import Space, Statistics

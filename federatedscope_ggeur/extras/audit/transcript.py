@@ -19,14 +19,16 @@ from federatedscope_ggeur.federation.exchanges.base import (
     due_exchanges,
     plugin_exchanges,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    LeaveOneOut,
-    LossQuery,
+from federatedscope_ggeur.federation.exchanges.closed_form.client import (
+    ClosedFormSettings,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
     LOG_LOSSES,
-    ClosedFormSettings,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import (
+    LeaveOneOut,
+    LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EVALUATE,

@@ -32,14 +32,9 @@ from .. import wire
 from ..demands import Demands
 from ..wire.schema import Declared
 from .base import ClientSide, Exchange, RequestKind, Requests, register_exchange
-from .closed_form.choice import LOSSES, LeaveOneOut, check_losses
-from .closed_form.exchange import (
-    ClosedFormClient,
-    ClosedFormExchange,
-    bound_rows,
-    require_uploader,
-    sum_losses,
-)
+from .closed_form.client import ClosedFormClient, sum_losses
+from .closed_form.exchange import ClosedFormExchange, bound_rows, require_uploader
+from .closed_form.messages import LOSSES, LeaveOneOut, check_losses
 
 #: The temperatures tried for each kappa, as multiples of the one-shot head's.
 FACTORS = (0.5, 1.0, 2.0, 4.0)

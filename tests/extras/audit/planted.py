@@ -9,7 +9,9 @@ import torch
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.extras.audit.base import Clock, Transcript, Truth
-from federatedscope_ggeur.federation.exchanges.closed_form import exchange
+from federatedscope_ggeur.federation.exchanges.closed_form.client import (
+    ClosedFormSettings,
+)
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import build_closed_form
 
@@ -96,7 +98,7 @@ def transcript(settings=(), form=None, **seen):
     if form is not None:
         role = known["role"]
         demands = replace(role.demands, closed_form=True)
-        own = role.with_own(exchange.ClosedFormSettings(form))
+        own = role.with_own(ClosedFormSettings(form))
         known["role"] = replace(own, demands=demands)
     return Transcript(**{**known, **seen})
 

@@ -71,7 +71,12 @@ from federatedscope_ggeur.extras.secure_sums.vectors import (
     parted,
 )
 from federatedscope_ggeur.federation.exchanges.augmentation import messages
-from federatedscope_ggeur.federation.exchanges.closed_form import choice
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import (
+    HitCounts,
+    LeaveOneOut,
+    LogLosses,
+    LossQuery,
+)
 from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import (
@@ -344,7 +349,7 @@ def test_so_do_scatters_of_classes_to_leave_rows_out_of():
     uploads = uploaded(clients, classes=2)
     parts = [Components.of_client(u, k, "a", ("a",)) for k, u in uploads.items()]
     whole = Components.joined(parts).with_scatters_of(merged(clients, 2))
-    left_out = choice.LeaveOneOut(whole)
+    left_out = LeaveOneOut(whole)
     assert finding_of(a3, truth, left_out=left_out).value > 0.99
     assert finding_of(a6, truth, uploads=uploads, left_out=left_out).value == 2.0
 
@@ -511,7 +516,7 @@ def test_verdicts():
 
 ANSWERED_CLASSES, ANSWERED_DIM, LEAST, CLIENTS = 8, 12, 5, 6
 FORM = CLOSED_FORMS["lda"]()
-QUERY = choice.LossQuery((2, 9), (temperatures(4.0), temperatures(2.0)), True)
+QUERY = LossQuery((2, 9), (temperatures(4.0), temperatures(2.0)), True)
 
 
 def drawn_rows(labels, seed):
@@ -537,7 +542,7 @@ def sent(clients):
     """Their statistics, and the components of all."""
     uploads = uploaded(clients, LEAST, ANSWERED_CLASSES)
     parts = [Components.of_client(u, k, "a", ("a",)) for k, u in uploads.items()]
-    return uploads, choice.LeaveOneOut(Components.joined(parts).merged("class"))
+    return uploads, LeaveOneOut(Components.joined(parts).merged("class"))
 
 
 def parts_of(k, x, y, is_sent):
@@ -565,9 +570,9 @@ def answered(truth, uploads, left_out, number_of_parts):
         scored = sum(len(rows) for rows in parts)
         score = left_out.scores(FORM)
         found = sum(left_out_hits(score, rows) for rows in parts)
-        hits[k] = choice.HitCounts(k, len(y), found, 0, scored)
+        hits[k] = HitCounts(k, len(y), found, 0, scored)
         total = sum(losses_by_hand(left_out, rows) for rows in parts)
-        losses[k] = choice.LogLosses(k, scored, (64 * total).round().long())
+        losses[k] = LogLosses(k, scored, (64 * total).round().long())
     return hits, losses
 
 

@@ -16,7 +16,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     PrepareReply,
     Prototypes,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form import choice
+from federatedscope_ggeur.federation.exchanges.closed_form import messages
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
 from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast, TotalsUpload
@@ -119,9 +119,9 @@ SPOILT = [
     (personal.PersonalQuery, {"kappa": 10}, {}, "kappa"),
     (personal.PersonalQuery, {"temperature": 0}, {}, "shrinkage"),
     (personal.PersonalScore, {"correct": 6}, {}, "correct"),
-    (choice.OneCandidate, {"temperature": 0}, {}, "temperature"),
+    (messages.OneCandidate, {"temperature": 0}, {}, "temperature"),
     (HeldOut, {"share": 0.2}, {}, "share"),
-    (choice.LogLosses, {"rows": 0}, {}, "losses"),
+    (messages.LogLosses, {"rows": 0}, {}, "losses"),
     (ScoreReport, {"val_correct": 6}, {}, "val_correct"),
     (ScoreReport, {"splits": ["val", "dev"]}, {}, "splits"),
     (PrepareReply, {"aggregation_weight": 1e308}, {}, "aggregation_weight"),

@@ -14,8 +14,8 @@ from carrier import after_round_0, carrier
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import HitCounts
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import HitCounts
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
     Score,

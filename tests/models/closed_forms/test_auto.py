@@ -8,7 +8,7 @@ from closed_form_federations import components_of, make_federation, scored
 from solving import SHAPES, stats
 
 from federatedscope_ggeur import models
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import FINALISTS
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import FINALISTS
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
 

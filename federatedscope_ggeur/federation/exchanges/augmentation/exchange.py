@@ -44,8 +44,8 @@ from ..base import (
     require_known,
     require_tensors,
 )
-from ..closed_form.choice import LeaveOneOut, OneCandidate
-from ..closed_form.exchange import ClosedFormClient
+from ..closed_form.client import ClosedFormClient
+from ..closed_form.messages import LeaveOneOut, OneCandidate
 from ..space import SpaceBroadcast
 from ..statistics.upload import StatisticsUpload
 from . import keys

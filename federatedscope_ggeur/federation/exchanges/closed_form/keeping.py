@@ -17,7 +17,8 @@ from federatedscope_ggeur.models.closed_forms import LARGER_PART
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 
-from .choice import Choice, HitCounts
+from .choice import Choice
+from .messages import HitCounts
 
 ENDS = (
     "nothing is trained: no client has enough rows of a class that nobody sent, and "

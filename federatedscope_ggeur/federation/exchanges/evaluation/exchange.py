@@ -41,9 +41,10 @@ from ..base import (
     register_exchange,
     require_known,
 )
-from ..closed_form.choice import Calibration, LogLosses, LossQuery, calibrations
-from ..closed_form.exchange import ClosedFormClient
+from ..closed_form.choice import Calibration, calibrations
+from ..closed_form.client import ClosedFormClient
 from ..closed_form.keeping import LEAST_HELD_OUT, LEAST_VALIDATION
+from ..closed_form.messages import LogLosses, LossQuery
 from ..training.exchange import TrainingExchange, head_broadcast, own_broadcast
 from ..training.messages import Broadcast
 from ..training.screening import remedy

@@ -18,16 +18,21 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges.closed_form import exchange
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    FLOORS,
-    HitCounts,
-    LeaveOneOut,
-    LogLosses,
-    LossQuery,
     best_finalist,
     calibrations,
     choose_by_hits,
     choose_by_losses,
     cost_of_withheld,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.client import (
+    ClosedFormClient,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import (
+    FLOORS,
+    HitCounts,
+    LeaveOneOut,
+    LogLosses,
+    LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
@@ -147,7 +152,7 @@ def test_a_domain_that_is_not_the_clients_is_refused():
     carried.round0()
     parts = components_of(carried)
     foreign = replace(parts.merged("class"), domain_names=("elsewhere",))
-    fresh = exchange.ClosedFormClient(carried.federation.clients[2], {})
+    fresh = ClosedFormClient(carried.federation.clients[2], {})
     with pytest.raises(MessageError, match="'domain 2' is missing in"):
         fresh.hit_counts(LeaveOneOut(foreign))
 

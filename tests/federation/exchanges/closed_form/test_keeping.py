@@ -5,10 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    Choice,
-    HitCounts,
-)
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import Choice
 from federatedscope_ggeur.federation.exchanges.closed_form.keeping import (
     APART,
     NO_GAIN,
@@ -19,6 +16,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.keeping import (
     share_to_hold_out,
     unmeasured_share,
 )
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import HitCounts
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 from federatedscope_ggeur.reporting.lines import kept_line

@@ -23,17 +23,17 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     HeldOut,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+from federatedscope_ggeur.federation.exchanges.closed_form.client import (
+    ClosedFormClient,
+    rounded_hits,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import (
     HitCounts,
     LeaveOneOut,
     LogLosses,
     LossQuery,
     OneCandidate,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
-    LEAVE_ONE_OUT,
-    ClosedFormClient,
-    rounded_hits,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,

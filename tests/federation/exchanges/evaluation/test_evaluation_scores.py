@@ -18,7 +18,7 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.engines.run import load_federated_data, run
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, evaluate
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import LossQuery
+from federatedscope_ggeur.federation.exchanges.closed_form.messages import LossQuery
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EVALUATE,
     EvaluationClient,
