@@ -1,4 +1,4 @@
-"""Cores and memory that this process may use, and the memory that it has used."""
+"""Cores, memory and devices: what this process may use, and how it computes there."""
 
 from __future__ import annotations
 
@@ -34,6 +34,30 @@ def torch_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def exact(device: torch.device, tf32: bool = False) -> Iterator[None]:
+    """A context in which convolutions on a GPU repeat exactly.
+
+    By default cuDNN takes the fastest algorithm, which may differ from run to run. It
+    also uses TF32, which keeps only 10 bits of an operand. Here only `tf32` does that,
+    for matrix products as well.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    import torch
+
+    flags = {"enabled": True, "benchmark": False, "deterministic": True}
+    products = torch.backends.cuda.matmul
+    before = products.allow_tf32
+    with torch.backends.cudnn.flags(**flags, allow_tf32=tf32):
+        products.allow_tf32 = tf32
+        try:
+            yield
+        finally:
+            products.allow_tf32 = before
 
 
 def end_processes(processes: Sequence[Any], seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -16,11 +17,40 @@ from federatedscope_ggeur.models import (
     trainable_part,
     unfold,
 )
-from federatedscope_ggeur.models.folding import AverageHead, averaged, calibrated
+from federatedscope_ggeur.models.folding import (
+    AverageHead,
+    Averaging,
+    averaged,
+    calibrated,
+)
 
 from .merge import Merge
 from .sampling import draw_clients
 from .settings import RoleSettings
+
+
+@dataclass(frozen=True)
+class OneShotMessages:
+    """The messages that name the one-shot head to clients.
+
+    Attributes
+    ----------
+    components : bytes
+        What the head needs of all statistics.
+    inside, outside : bytes
+        The head, for clients in `summed`, and for others.
+    summed : frozenset of int
+        The clients whose statistics are in the components.
+    """
+
+    components: bytes
+    inside: bytes
+    outside: bytes
+    summed: frozenset[int]
+
+    def to(self, client: int) -> tuple[bytes, bytes]:
+        """The components and the head, as the client gets them."""
+        return self.components, self.inside if client in self.summed else self.outside
 
 
 class Server:
@@ -51,23 +81,12 @@ class Server:
         The weights of the one-shot head, on raw embeddings, once it is solved.
     trains : bool
         Whether there are rounds of training. Round 0 may show that none are needed.
-    averages : bool
-        Whether the trained head is scored and left as a mean with the one-shot head.
-    share : float
-        The one-shot head's share in that mean.
-    floor : float
-        The floor of that mean's probabilities; see `AverageHead`.
-    with_offsets : bool
-        Whether the trained head learns with offsets of its rows; see `MLPHead`.
-    one_shot : tuple of bytes
-        The messages from which clients work out the one-shot head's scores of their
-        left-out rows, for offsets and for rows held out. The first has the components.
-        The second names the head for clients in `summed`, the third for others. () if
-        clients need none.
-    summed : frozenset of int
-        With `one_shot`: the clients whose statistics are in the components.
-    unsent : tuple of int
-        Where the run averages: the classes that nobody sent statistics of.
+    averaging : Averaging or None
+        How the trained head is averaged with the one-shot head, to be scored and left;
+        None if it is scored and left alone.
+    one_shot : OneShotMessages or None
+        From these, clients work out the one-shot head's scores of their left-out rows,
+        for offsets and for rows held out. None if they need no such scores.
     held_share : float
         The share of their rows that clients do not train on; see `Client.held_out`.
     temperature : float
@@ -113,12 +132,8 @@ class Server:
         self.merged = Merge(self.schema.no_statistics)
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
-        self.averages, self.share = False, 0.5
-        self.floor = 0.0
-        self.with_offsets = False
-        self.one_shot: tuple[bytes, ...] = ()
-        self.summed: frozenset[int] = frozenset()
-        self.unsent: tuple[int, ...] = ()
+        self.averaging: Averaging | None = None
+        self.one_shot: OneShotMessages | None = None
         self.held_share = 0.0
         self.temperature = self.trained_temperature = 1.0
         self.start_loss: float | None = None
@@ -179,17 +194,10 @@ class Server:
         if mix is not None:
             params = mix.mixed(self.model, params)
         params = recast(self.model, params, self.scored_model)
-        if self.averages and self.solved_params is not None:
-            params = averaged(
-                self.scored_model,
-                self.solved_params,
-                params,
-                self.with_offsets,
-                self.unsent,
-                self.share,
-            )
-        by, floor = self.trained_temperature, self.floor
-        return calibrated(self.scored_model, params, by, floor)
+        if self.averaging is not None:
+            one_shot = self.head_params(closed_form=True)
+            params = averaged(self.scored_model, one_shot, params, self.averaging)
+        return calibrated(self.scored_model, params, self.trained_temperature)
 
     def one_shot_calibration(self) -> tuple[float, float]:
         """What the one-shot head has beside `temperature`: another one, and a floor.

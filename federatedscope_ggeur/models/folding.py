@@ -6,7 +6,7 @@ The mean of the probabilities of two heads, as one head.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -165,28 +165,45 @@ class AverageHead(Model):
         return torch.where(unknown, trained, inside + whole[:, None])
 
 
+@dataclass(frozen=True)
+class Averaging:
+    """How a one-shot head and a trained head are averaged.
+
+    Attributes
+    ----------
+    share : float
+        The one-shot head's share.
+    floor : float
+        The floor of the mean's probabilities; see `AverageHead`.
+    with_offsets : bool
+        Whether the trained head learns with the one-shot head's offsets; see `MLPHead`.
+    unsent : tuple of int
+        The classes that nobody sent statistics of. The one-shot head does not know
+        them.
+    """
+
+    share: float = 0.5
+    floor: float = 0.0
+    with_offsets: bool = False
+    unsent: tuple[int, ...] = ()
+
+
 def averaged(
-    model: Model,
-    one_shot: Tensor,
-    trained: Tensor,
-    with_offsets: bool = False,
-    unknown: Sequence[int] = (),
-    share: float = 0.5,
+    model: Model, one_shot: Tensor, trained: Tensor, averaging: Averaging
 ) -> Tensor:
     """The parameters of the mean of two heads that are each alone in an `AverageHead`.
 
-    `one_shot` and `trained` are the parameters of these heads. `with_offsets` says that
-    the trained head learnt with the one-shot head's offsets. The one-shot head does not
-    know the `unknown` classes. Its share in the mean is `share`. The mean has the
-    temperature 1 and no floor.
+    `one_shot` and `trained` are the parameters of these heads. The mean has the
+    temperature 1.
     """
     first, mean = model.at(one_shot), model.at(trained)
     assert isinstance(first, AverageHead)
     assert isinstance(mean, AverageHead)
     mean.one_shot = first.one_shot
-    mean.share.data.fill_(share)
-    mean.offset.data.fill_(float(with_offsets))
-    mean.known.data[list(unknown)] = 0.0
+    mean.share.data.fill_(averaging.share)
+    mean.floor.data.fill_(averaging.floor)
+    mean.offset.data.fill_(float(averaging.with_offsets))
+    mean.known.data[list(averaging.unsent)] = 0.0
     return to_vector(mean)
 
 

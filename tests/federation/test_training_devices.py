@@ -2,7 +2,7 @@
 
 Where there is no GPU, one that is not there stands in (elsewhere.py).
 
-Tests of federation/arithmetic.py, too.
+Tests of `machine.exact`, too.
 """
 
 from dataclasses import replace
@@ -22,7 +22,6 @@ from federatedscope_ggeur.federation import (
     evaluate,
     fit,
 )
-from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.federation.exchanges.calibration import (
     CalibrationClient,
     CalibrationExchange,
@@ -30,6 +29,7 @@ from federatedscope_ggeur.federation.exchanges.calibration import (
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
+from federatedscope_ggeur.machine import exact
 from federatedscope_ggeur.methods import METHODS, build_method
 from federatedscope_ggeur.models import CPU, build_model, to_vector
 

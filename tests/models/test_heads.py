@@ -1,6 +1,7 @@
 """Heads: gradients by hand against autograd, initial weights, and the flat vector."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.models.folding import (
     AverageHead,
+    Averaging,
     averaged,
     calibrated,
     recast,
@@ -237,7 +239,8 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
         divided = (head(x) / 2).softmax(dim=1)
         assert torch.allclose(cooled(x).softmax(dim=1), divided, atol=1e-6)
         vectors.append(vector)
-    mean = averaged(wanted, *vectors, with_offsets)
+    averaging = Averaging(with_offsets=with_offsets)
+    mean = averaged(wanted, *vectors, averaging)
     one, other = mixture(x).detach(), last(x).detach()
     if with_offsets:
         offsets = torch.log(0.999 * one.softmax(1) + 0.001 / 3) / 2
@@ -251,7 +254,8 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
     again.load_state_dict(wanted.state_dict())
     assert torch.equal(to_vector(again), mean)
     # Of the rest, the one-shot head's share; of a class unknown to it, the other's.
-    load_vector(wanted, averaged(wanted, *vectors, with_offsets, unknown=[1]))
+    averaging = replace(averaging, unsent=(1,))
+    load_vector(wanted, averaged(wanted, *vectors, averaging))
     first, second = one.softmax(1), other.softmax(1)
     first[:, 1] = 0
     first *= (1 - second[:, [1]]) / first.sum(1, keepdim=True)
@@ -262,7 +266,7 @@ def test_is_the_mean_of_both_and_either_alone(hidden):
         mixed = share * first + (1 - share) * second
         found = wanted.mixed(wanted.halves(one, x), share)
         assert torch.allclose(found.exp(), mixed, atol=1e-6)
-        unlike = averaged(wanted, *vectors, with_offsets, [1], share)
+        unlike = averaged(wanted, *vectors, replace(averaging, share=share))
         assert torch.allclose(wanted.at(unlike)(x).softmax(1), mixed, atol=1e-6)
     again.cool(2.0)
     divided = torch.tensor(expected).log().div(2).softmax(1).float()
@@ -282,8 +286,8 @@ def test_a_floor_is_the_same_for_all_classes(share, temperature):
     wanted, x = AverageHead(4, 3), 3 * torch.randn(6, 4, generator=generator)
     heads = [LinearHead(4, 3).reset(generator) for _ in range(2)]
     vectors = [recast(h, to_vector(h), wanted, t) for h, t in zip(heads, (False, True))]
-    plain = wanted.at(averaged(wanted, *vectors, share=share))
-    mean = averaged(wanted, *vectors, share=share)
+    plain = wanted.at(averaged(wanted, *vectors, Averaging(share)))
+    mean = averaged(wanted, *vectors, Averaging(share))
     raised = wanted.at(calibrated(wanted, mean, temperature, floor=0.2))
     plain.cool(temperature)
     before = plain(x).softmax(1)

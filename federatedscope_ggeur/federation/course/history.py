@@ -153,7 +153,8 @@ class History:
         """Whether a calibration or a temperature is due after the last round."""
         demands = self._coordinator.server.settings.demands
         # Rows that training did not see choose between the halves of a mean.
-        may_change = self._coordinator.server.averages or not self.leaves_closed_form
+        averages = self._coordinator.server.averaging is not None
+        may_change = averages or not self.leaves_closed_form
         scales = demands.scales_trained and may_change
         is_due = demands.calibrates or (scales and bool(self.rounds))
         return is_due and not self._is_over

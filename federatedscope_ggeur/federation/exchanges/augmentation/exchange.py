@@ -322,7 +322,8 @@ class AugmentationExchange(Exchange):
         There are none if the run leaves the mean of two heads, unless the trained one
         alone knows some classes.
         """
-        spared = self.server.averages and not self.server.unsent
+        averaging = self.server.averaging
+        spared = averaging is not None and not averaging.unsent
         return () if spared else self.settings.augmentation.steps
 
     def on_statistics(self, upload: StatisticsUpload) -> None:
@@ -458,15 +459,14 @@ class AugmentationExchange(Exchange):
         course, sent = self.course, Counter[str]()
         before, held = course.spent(), self.server.space
         space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()
-        components, *heads = self.server.one_shot or (b"", b"", b"")
-        share = self.server.held_share
+        head, share = self.server.one_shot, self.server.held_share
         held_out = HeldOut(share).to_bytes() if share else b""
         for window in windows(numbers, course.plan.round0_window):
             asked = {}
             for k in course.membership.here(window):
                 around = self.prototypes(k)
                 prototypes = around.to_bytes() if around else b""
-                one_shot = components, heads[k not in self.server.summed]
+                one_shot = (b"", b"") if head is None else head.to(k)
                 asked[k] = (self.geometry, prototypes, space, *one_shot, held_out)
                 sent["geometry_bytes_down"] += len(self.geometry)
                 sent["prototypes_bytes_down"] += len(prototypes)

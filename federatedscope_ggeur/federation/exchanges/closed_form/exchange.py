@@ -14,6 +14,7 @@ from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.client import MOST_HELD_OUT
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.server import OneShotMessages
 from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.federation.wire.schema import Declared
 from federatedscope_ggeur.geometry import Statistics
@@ -29,7 +30,7 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
-from federatedscope_ggeur.models.folding import AverageHead, calibrated
+from federatedscope_ggeur.models.folding import AverageHead, Averaging, calibrated
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Privacy, RoundRecord
 
@@ -216,8 +217,8 @@ CONFIDENCES = RequestKind(
 )
 
 
-#: What the server has decided, and a restored one must know.
-_DECIDED = ("trains", "averages", "with_offsets")
+#: The messages that name the one-shot head, in a checkpoint.
+_ONE_SHOT = ("components", "inside", "outside")
 
 
 @register_exchange("closed_form")
@@ -343,18 +344,9 @@ class ClosedFormExchange(Exchange):
             more = raised.temperature / temperature.value
             vector = calibrated(server.scored_model, vector, more, raised.floor)
         server.solved_params, server.temperature = vector, temperature.value
-        server.averages = self._plan.averages
-        if server.averages:
-            server.share = unmeasured_share(self._told)
-            if self._told.absent:
-                server.unsent = server.merged.statistics.absent
-        if self._plan.hidden and choice.candidate is not None:
-            self._train_beside(choice, choice.candidate, temperature.value)
         if begun is not None:
             server.start_from(to_vector(begun.model))
-        if self._plan.ends:
-            server.trains = False
-            logger.info("%s", self._plan.ends)
+        self._plan_rounds(choice, temperature.value)
         self._details = {**choice.recorded(solved.report), **temperature.details}
         tried = self._demands.leaves_one_out
         notes = [units_note(form, held, tried, release)]
@@ -377,23 +369,35 @@ class ClosedFormExchange(Exchange):
         """Whether clients train on rows of withheld classes, too."""
         return self._demands.chosen.get("train_withheld", True)
 
-    def _train_beside(self, choice: Choice, candidate: int, temperature: float) -> None:
-        """Prepare the training of an MLP, the other half of a mean.
+    def _plan_rounds(self, choice: Choice, temperature: float) -> None:
+        """Decide whether the run trains, and how with the one-shot head.
 
-        It learns with offsets. But a method that changes training may use logits
+        An MLP learns with offsets. But a method that changes training may use logits
         without them, and of classes that nobody sent offsets would say that rows are
         not of them.
         """
-        server = self.server
-        server.held_share = self._share_to_hold_out(choice)
-        changes = server.task.method.changes_training
-        server.with_offsets = not server.unsent and not changes
-        if server.with_offsets or server.held_share:
-            gives = server.with_offsets
-            inside = OneCandidate(candidate, temperature, gives_offsets=gives)
+        server, plan, candidate = self.server, self._plan, choice.candidate
+        if plan.ends:
+            server.trains = False
+            logger.info("%s", plan.ends)
+        if not plan.averages:
+            return
+        unsent = server.merged.statistics.absent if self._told.absent else ()
+        offsets = False
+        if plan.hidden and candidate is not None:
+            server.held_share = self._share_to_hold_out(choice)
+            offsets = not unsent and not server.task.method.changes_training
+        share = unmeasured_share(self._told)
+        server.averaging = Averaging(share, with_offsets=offsets, unsent=unsent)
+        if candidate is not None and (offsets or server.held_share):
+            inside = OneCandidate(candidate, temperature, gives_offsets=offsets)
             outside = replace(inside, summed=False)
-            server.one_shot = self._sent, inside.to_bytes(), outside.to_bytes()
-            server.summed = frozenset(server.merged.rows)
+            server.one_shot = OneShotMessages(
+                components=self._sent,
+                inside=inside.to_bytes(),
+                outside=outside.to_bytes(),
+                summed=frozenset(server.merged.rows),
+            )
 
     def _share_to_hold_out(self, choice: Choice | None = None) -> float:
         """The share of rows that give an MLP its temperature; see `share_to_hold_out`.
@@ -438,40 +442,48 @@ class ClosedFormExchange(Exchange):
         return {"closed_form": self._record}
 
     def kept(self) -> dict[str, Tensor]:
-        solved = self.server.solved_params
+        server = self.server
         kept: dict[str, Tensor] = {}
-        if self.server.held_share:
-            share = torch.tensor(self.server.held_share, dtype=torch.float64)
-            kept["held_share"] = share
-        if solved is None or not self._demands.keeps_best:
+        if server.held_share:
+            kept["held_share"] = torch.tensor(server.held_share, dtype=torch.float64)
+        if server.solved_params is None or not self._demands.keeps_best:
             return kept
-        for name in _DECIDED:
-            kept[name] = torch.tensor(int(getattr(self.server, name)))
-        kept["share"] = torch.tensor(self.server.share, dtype=torch.float64)
-        for place, part in enumerate(self.server.one_shot):
-            kept[f"one_shot.{place}"] = wire.as_bytes(part)
-        if self.server.one_shot:
-            kept["summed"] = torch.tensor(sorted(self.server.summed))
-        if self.server.unsent:
-            kept["unsent"] = torch.tensor(self.server.unsent)
-        return {**kept, "params": solved}
+        kept["params"] = server.solved_params
+        kept["trains"] = torch.tensor(int(server.trains))
+        if server.averaging is not None:
+            kept["averaging.share"] = torch.tensor(
+                server.averaging.share, dtype=torch.float64
+            )
+            kept["averaging.with_offsets"] = torch.tensor(server.averaging.with_offsets)
+            kept["averaging.unsent"] = torch.tensor(
+                server.averaging.unsent, dtype=torch.int64
+            )
+        if server.one_shot is not None:
+            for name in _ONE_SHOT:
+                kept[name] = wire.as_bytes(getattr(server.one_shot, name))
+            kept["summed"] = torch.tensor(sorted(server.one_shot.summed))
+        return kept
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
-        self.server.held_share = float(tensors.get("held_share", 0.0))
-        if "params" in tensors:
-            self.server.solved_params = tensors["params"]
-            for name in _DECIDED:
-                setattr(self.server, name, bool(tensors.get(name, False)))
-            self.server.share = float(tensors.get("share", self.server.share))
-            summed = tensors.get("summed", torch.zeros(0)).tolist()
-            self.server.summed = frozenset(summed)
-            unsent = tensors.get("unsent", torch.zeros(0)).tolist()
-            self.server.unsent = tuple(unsent)
-            parts = (tensors.get(f"one_shot.{place}") for place in range(3))
-            self.server.one_shot = tuple(
-                wire.of_bytes(p) for p in parts if p is not None
+        server = self.server
+        server.held_share = float(tensors.get("held_share", 0.0))
+        if "params" not in tensors:
+            return
+        server.solved_params = tensors["params"]
+        server.scored_model.make_room_for(len(tensors["params"]))
+        server.trains = bool(tensors["trains"])
+        if "averaging.share" in tensors:
+            server.averaging = Averaging(
+                share=float(tensors["averaging.share"]),
+                with_offsets=bool(tensors["averaging.with_offsets"]),
+                unsent=tuple(tensors["averaging.unsent"].tolist()),
             )
-            self.server.scored_model.make_room_for(len(tensors["params"]))
+        if "summed" in tensors:
+            components, inside, outside = (
+                wire.of_bytes(tensors[name]) for name in _ONE_SHOT
+            )
+            summed = frozenset(tensors["summed"].tolist())
+            server.one_shot = OneShotMessages(components, inside, outside, summed)
 
     def _choose(self, components: Components | None) -> Requests[Choice]:
         """Choose the finalists of an open form; other forms are kept as they are.

@@ -409,7 +409,7 @@ class EvaluationExchange(Exchange):
         probabilities = total.probabilities
         if probabilities is not None:
             absent = total.absent(len(self._absent))
-            floor = server.floor if number else server.one_shot_calibration()[1]
+            floor = self._floor(number)
             probabilities = replace(probabilities, absent=absent, floor=floor)
         return {
             "accuracy": accuracy,
@@ -450,18 +450,20 @@ class EvaluationExchange(Exchange):
         means, as_it_is = losses / rows, _TEMPERATURES.index(1.0)
         by, floors = self.asked.temperatures, self.asked.floors
         fitted = calibrations(means, by, floors, rows, _prior)
-        if server.averages and not server.unsent:
+        averaging = server.averaging
+        if averaging is not None and not averaging.unsent:
             fitted[-1] = self._of_one_shot(means[-len(floors) :])
         best = min(range(len(fitted)), key=lambda place: fitted[place].cost)
         temperature, floor, least, _ = fitted[best]
         server.trained_temperature = temperature
-        if server.averages:
-            server.share, server.floor = _SHARES[best], floor
+        if averaging is not None:
+            share = _SHARES[best]
+            server.averaging = replace(averaging, share=share, floor=floor)
         scored = yield from self.course.evaluate(number)
         spent = self.course.spent() - started
-        if server.averages:
+        if averaging is not None:
             details = {
-                "share": server.share,
+                "share": share,
                 "floor": floor,
                 "temperature": temperature,
                 "rows": rows,
@@ -496,7 +498,7 @@ class EvaluationExchange(Exchange):
     @property
     def asked(self) -> LossQuery:
         """The log-losses that clients are asked for."""
-        means = self.server.averages
+        means = self.server.averaging is not None
         candidates = tuple(range(len(_SHARES))) if means else (0,)
         return LossQuery(candidates, (_TEMPERATURES,) * len(candidates), means)
 
@@ -556,6 +558,13 @@ class EvaluationExchange(Exchange):
         if number:
             return server.trained_temperature
         return server.temperature * server.one_shot_calibration()[0]
+
+    def _floor(self, number: int) -> float:
+        """The floor of the head's probabilities after a round."""
+        server = self.server
+        if number:
+            return 0.0 if server.averaging is None else server.averaging.floor
+        return server.one_shot_calibration()[1]
 
     def by_domain(
         self, reports: Iterable[ScoreReport], split: str, among: Iterable[int]

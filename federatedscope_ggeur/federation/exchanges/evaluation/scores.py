@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.federation.wire.schema import SPLITS, MessageSchema
+from federatedscope_ggeur.machine import exact
 from federatedscope_ggeur.models import CPU, Model
 from federatedscope_ggeur.reporting import (
     AbsentClasses,

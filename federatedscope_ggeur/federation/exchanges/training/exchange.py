@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.federation.arithmetic import largest
 from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.sampling import (
@@ -57,7 +56,14 @@ from .batched.fit import Member, fit_group, groups
 from .batched.heads import batched_head
 from .fit import FitResult, fit, in_parts, mean_running_statistics, moved, training_sets
 from .messages import Broadcast, ClientUpdate
-from .screening import DivergenceWatch, not_finite, overflow_of, remedy, update_findings
+from .screening import (
+    DivergenceWatch,
+    largest,
+    not_finite,
+    overflow_of,
+    remedy,
+    update_findings,
+)
 
 #: Where clients of an embedded run may train at once.
 BATCHED = ("gpu", "always", "never")

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.federation.client import Client, TrainingSet
 from federatedscope_ggeur.federation.settings import TrainingSettings
 from federatedscope_ggeur.geometry import AugmentedSet
-from federatedscope_ggeur.machine import free_memory, sent
+from federatedscope_ggeur.machine import exact, free_memory, sent
 from federatedscope_ggeur.methods import Batch, LocalContext, LocalHooks, Update
 from federatedscope_ggeur.methods.base import Tensors, weighted_mean
 from federatedscope_ggeur.models import (

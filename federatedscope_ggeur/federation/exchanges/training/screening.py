@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.federation.arithmetic import is_finite, largest
 from federatedscope_ggeur.federation.screening import Findings, beyond
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import stacks
@@ -27,6 +26,22 @@ from .messages import LARGEST_WEIGHT, ClientUpdate
 #: starting weights. Near the end of training most updates are short, and honest ones
 #: vary.
 UPDATE = 10.0
+
+
+def largest(values: Tensor) -> float:
+    """The largest absolute value; 0 if there are no values, NaN if one is NaN."""
+    if not values.numel():
+        return 0.0
+    least, most = values.aminmax()
+    return max(-float(least), float(most))
+
+
+def is_finite(values: Tensor) -> bool:
+    """Whether all values are finite.
+
+    This takes one pass over the values. `torch.isfinite` takes several.
+    """
+    return not values.is_floating_point() or math.isfinite(largest(values))
 
 
 def update_findings(

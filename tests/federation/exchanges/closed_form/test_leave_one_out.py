@@ -54,7 +54,7 @@ from federatedscope_ggeur.models.closed_forms.left_out import (
     TEMPERATURES,
     confidence_edges,
 )
-from federatedscope_ggeur.models.folding import AverageHead, averaged
+from federatedscope_ggeur.models.folding import AverageHead, Averaging, averaged
 
 #: What tells two components apart.
 PLACE = ("labels", "clients", "domains")
@@ -440,7 +440,7 @@ def test_rows_held_out_are_in_no_set_and_scored_by_heads_that_have_not_seen_them
     vector = to_vector(left.alone(mlp, trained=True))
     if with_offsets:
         client.merged, client.one_shot = message, OneCandidate(0, 0.5)
-        vector = averaged(left, to_vector(left), vector, with_offsets=True)
+        vector = averaged(left, to_vector(left), vector, Averaging(with_offsets=True))
     client.scored_model = left
     heads = [(0, 0)]
     if with_offsets:
