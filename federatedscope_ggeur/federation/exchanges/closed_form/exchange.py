@@ -450,14 +450,13 @@ class ClosedFormExchange(Exchange):
             return kept
         kept["params"] = server.solved_params
         kept["trains"] = torch.tensor(int(server.trains))
-        if server.averaging is not None:
-            kept["averaging.share"] = torch.tensor(
-                server.averaging.share, dtype=torch.float64
-            )
-            kept["averaging.with_offsets"] = torch.tensor(server.averaging.with_offsets)
-            kept["averaging.unsent"] = torch.tensor(
-                server.averaging.unsent, dtype=torch.int64
-            )
+        averaging = server.averaging
+        if averaging is not None:
+            share = torch.tensor(averaging.share, dtype=torch.float64)
+            kept["averaging.share"] = share
+            kept["averaging.with_offsets"] = torch.tensor(int(averaging.with_offsets))
+            unsent = torch.tensor(averaging.unsent, dtype=torch.int64)
+            kept["averaging.unsent"] = unsent
         if server.one_shot is not None:
             for name in _ONE_SHOT:
                 kept[name] = wire.as_bytes(getattr(server.one_shot, name))
