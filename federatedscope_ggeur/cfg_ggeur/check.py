@@ -123,10 +123,12 @@ def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
     )
     for name, wanted, there in held:
         if wanted and wanted != there:
+            lacks = name == "class_names" and set(there) < set(wanted)
+            todo = "name all classes in class_names.txt in data.root, if rows lack some"
             raise ConfigError(
                 f"ggeur.agreed.{name}: is {shown(wanted, 300)}, but the data of "
-                f"data.type {cfg.data.type} have {shown(there, 300)}; change one of "
-                "the two"
+                f"data.type {cfg.data.type} have {shown(there, 300)}; "
+                f"{todo if lacks else 'change one of the two'}"
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,15 @@ from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import get_logger
 
 from .embeddings import DataSet, Domain, Embeddings
-from .images.layout import shown, split_problem, unreadable_named
-from .labels import NAMES, POSITIONS, checked_names, classes_of, numbered
+from .images.layout import (
+    is_there,
+    read_class_names,
+    read_text,
+    shown,
+    split_problem,
+    unreadable_named,
+)
+from .labels import NAMES, POSITIONS, classes_of, numbered
 from .registry import register_reader
 from .rows import Given, Rows, read_npz
 from .split import split_domain
@@ -147,7 +153,7 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
 def _npz_in(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in _with_suffix(folder, ".npz"):
-        if not _is_there(path):
+        if not is_there(path):
             continue
         if path.stem in found:
             raise DataError(
@@ -165,21 +171,6 @@ def _with_suffix(folder: Path, *suffixes: str) -> list[Path]:
         for path in folder.iterdir()
         if path.suffix.lower() in suffixes and not path.name.startswith(".")
     )
-
-
-def _is_there(path: Path) -> bool:
-    """Whether `path` is a file. Folders, broken links and the like are refused."""
-    if not os.path.lexists(path):
-        return False
-    if not path.exists():
-        raise DataError(
-            f"{path}: is a link to '{os.readlink(path)}', which does not exist. "
-            "Correct the link or remove it."
-        )
-    if not path.is_file():
-        kind = "a folder" if path.is_dir() else "a pipe, socket or device"
-        raise DataError(f"{path}: is {kind}, not a file. Rename or remove it.")
-    return True
 
 
 def _check_pair(folder: Path, files: dict[str, Path]) -> None:
@@ -223,8 +214,7 @@ def _classes(root: Path, held: Mapping[Path, Rows]) -> tuple[tuple[str, ...], st
             raise DataError(
                 f"{rows.where}: 'features' and 'labels' have no rows. Remove the file."
             )
-    path = root / "class_names.txt"
-    named = _read_names(path) if _is_there(path) else None
+    named = read_class_names(root)
     lists = {rows.class_names for rows in held.values()}
     if named is None and len(lists) == 1:
         (named,) = lists
@@ -241,31 +231,12 @@ def _classes(root: Path, held: Mapping[Path, Rows]) -> tuple[tuple[str, ...], st
     return names, how
 
 
-def _read_names(path: Path) -> tuple[str, ...]:
-    names = [line.strip() for line in _read_text(path).rstrip().splitlines()]
-    for number, name in enumerate(names, start=1):
-        if not name or name in names[: number - 1]:
-            problem = f"repeats the name '{name}'" if name else "is empty"
-            raise DataError(f"{path}: line {number} {problem}; name each class once.")
-    return checked_names(names, str(path))
-
-
 def _encoder(root: Path) -> str:
     path = root / "encoder.txt"
-    text = _read_text(path).strip() if _is_there(path) else ""
+    text = read_text(path).strip() if is_there(path) else ""
     if len(text.splitlines()) > 1:
         raise DataError(f"{path}: must hold one line that describes the encoder.")
     return text or "unknown (precomputed embeddings)"
-
-
-def _read_text(path: Path) -> str:
-    try:
-        with unreadable_named(path):
-            return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: the text is not UTF-8 ({error}). Save it as UTF-8."
-        ) from error
 
 
 def is_text_file(path: Path) -> bool:

@@ -51,6 +51,8 @@ class FederatedData:
         all. 0 if the rows never moved.
     given : Given, optional
         How the rows were given, and what was done to them since.
+    pool : str, optional
+        The `pool_hash` of the data set that was divided. None if the rows came divided.
     """
 
     clients: Sequence[ClientData]
@@ -62,6 +64,7 @@ class FederatedData:
     identity: Mapping[str, object] | None = None
     pooled_clients: int = 0
     given: Given = NOT_KNOWN
+    pool: str | None = None
 
     def __post_init__(self):
         checked_names(self.class_names, "class_names")
@@ -233,9 +236,8 @@ class FederatedData:
             split: {domain: change(rows) for domain, rows in domains.items()}
             for split, domains in self.pooled.items()
         }
-        return replace(
-            self, clients=clients, unseen=tuple(unseen), pooled=pooled, **more
-        )
+        changed = {"clients": clients, "unseen": tuple(unseen), "pooled": pooled}
+        return replace(self, **changed, pool=None, **more)
 
     def without(self, domains: Sequence[str]) -> FederatedData:
         """The data with these domains for the test alone: no client holds them.
@@ -592,9 +594,20 @@ def fingerprint(data: FederatedData) -> tuple[int, str]:
         The hash, in 64 hexadecimal digits.
     """
     parts = list(data.all_rows())
+    return sum(len(rows) for _, rows in parts), _hash_of(parts)
+
+
+def pool_hash(dataset: DataSet) -> str:
+    """A hash of all rows of a data set as `fingerprint` makes it, without splits.
+
+    It is the same for all seeds, as long as the splits use all rows.
+    """
+    return _hash_of(("", rows) for _, rows in dataset.all_rows())
+
+
+def _hash_of(parts: Iterable[tuple[str, Embeddings]]) -> str:
     total = sum(_sum_of_hashes(split, rows) for split, rows in parts) % _MODULUS
-    digest = hashlib.sha256(total.to_bytes(_BYTES, "little")).hexdigest()
-    return sum(len(rows) for _, rows in parts), digest
+    return hashlib.sha256(total.to_bytes(_BYTES, "little")).hexdigest()
 
 
 def _sum_of_hashes(split: str, rows: Embeddings) -> int:

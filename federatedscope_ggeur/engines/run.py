@@ -49,6 +49,7 @@ from federatedscope_ggeur.data import (
     held_lazily,
     load_data,
     partition,
+    pool_hash,
     sizes_of,
     transform_data,
     validation_share,
@@ -262,7 +263,8 @@ class Run:
         notes = [*self._faults, *self.notes]
         begun = _begun(cfg, self.data, is_noisy, notes)
         if not is_noisy:
-            capture.data = reporting.DataFingerprint(*fingerprint(self.data))
+            found = fingerprint(self.data)
+            capture.data = reporting.DataFingerprint(*found, self.data.pool)
         capture.gpu = run_settings.gpu_name(self.settings.role.training.device)
         workers = self.settings.workers or 1
         if workers > 1 and (problem := self._workers_problem):
@@ -448,7 +450,10 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
             unseen_domains=unseen,
             validation=validation_share(cfg.data.splits),
         )
-        return _pooled(cfg, data)
+        data = _pooled(cfg, data)
+        # If the splits leave rows out, the seed decides which ones are in the data set.
+        uses_all = sum(cfg.data.splits) > 1 - 1e-9
+        return replace(data, pool=pool_hash(dataset) if uses_all else None)
 
 
 def _weighted(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.printable import get_logger
 
 from .base import LocalContext, ServerContext, Tensors, Update
@@ -77,12 +78,18 @@ def counted(context: LocalContext, default: Tensor) -> Tensor:
     )
     if not context.state:
         if taken:
+            restore, save = setting("restore_from"), setting("save_to")
             logger.warning(
                 "client %d has lost its state of round %d, but the server counts that "
-                "state. The method will converge to a wrong point. Restart clients "
-                "with federate.restore_from",
+                "state. The method will converge to a wrong point. Stop this client, "
+                "and start it again with %s FILE. Its state is in "
+                "FILE.clients/client_%04d.safetensors: FILE is private/checkpoint in "
+                "the folder of its earlier run, or what %s named there",
                 context.client,
                 taken,
+                restore,
+                context.client,
+                save,
             )
         return default
     return context.state["after" if taken >= context.state["round"] else "before"]

@@ -30,10 +30,15 @@ class DataFingerprint:
         The number of training, validation and test rows.
     sha256 : str
         The hash of their features, labels and splits.
+    pool : str or None
+        The hash of all rows of the data set before they were split, with their labels:
+        the same for all seeds. None if it is not known, as in results of an older
+        release, if the rows came divided, or if ``data.splits`` leaves rows out.
     """
 
     rows: int
     sha256: str
+    pool: Optional[str] = None
 
 
 @dataclass(frozen=True)

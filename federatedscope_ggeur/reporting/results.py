@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SCHEMA_VERSION = 11
-#: Schema 10 has no `given` and no `Probabilities.absent`.
+#: Schema 10 has no `given`, `Probabilities.absent` and `DataFingerprint.pool`.
 _READABLE = (10, SCHEMA_VERSION)
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")

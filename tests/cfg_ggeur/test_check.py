@@ -217,6 +217,11 @@ def test_data_that_are_others_are_refused(config, key, right, wrong):
         run(config(f"ggeur.agreed.{key}", wrong))
 
 
+def test_data_that_lack_an_agreed_class_need_the_list(config):
+    with pytest.raises(ConfigError, match=r"all classes in class_names\.txt in data"):
+        run(config("ggeur.agreed.class_names", [*CLASSES, "emu"]))
+
+
 # ``train.scheduler``: the rate over rounds.
 
 

@@ -9,8 +9,10 @@ from federations import LOCAL, OPTIMIZERS, PLAIN_MODELS, federate, train_plainly
 from torch.nn import functional as F
 
 from federatedscope_ggeur.federation import TrainingSettings, fit
+from federatedscope_ggeur.federation.course.checkpoint import client_path
 from federatedscope_ggeur.methods import FedDyn, LocalHooks, Scaffold
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
+from federatedscope_ggeur.reporting.run_files import CHECKPOINT_FILE
 
 DIM, CLASSES, ROWS = 6, 4, 30
 
@@ -217,4 +219,5 @@ class TestAcknowledgedRounds:
         with caplog.at_level(logging.WARNING):
             federation.train(2)
         assert "client 2 has lost its state of round 1" in caplog.text
+        assert f"{client_path('FILE', 2)}: FILE is {CHECKPOINT_FILE}" in caplog.text
         assert "client 1" not in caplog.text

@@ -21,6 +21,8 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, Registry
 from federatedscope_ggeur.settings.registry import registered
 
+from ..labels import checked_names
+
 logger = get_logger(__name__)
 
 _DEBRIS = frozenset(("__macosx", "@eadir", "$recycle.bin"))
@@ -91,6 +93,51 @@ def unreadable_named(path: Path) -> Iterator[None]:
             f"{error.filename or path}: the file or folder cannot be read "
             f"({error.strerror or error}). Correct data.root or its permissions."
         ) from error
+
+
+def is_there(path: Path) -> bool:
+    """Whether `path` is a file. Folders, broken links and the like are refused."""
+    if not os.path.lexists(path):
+        return False
+    if not path.exists():
+        raise DataError(
+            f"{path}: is a link to '{os.readlink(path)}', which does not exist. "
+            "Correct the link or remove it."
+        )
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "a pipe, socket or device"
+        raise DataError(f"{path}: is {kind}, not a file. Rename or remove it.")
+    return True
+
+
+def read_text(path: Path) -> str:
+    """The text of a file in UTF-8."""
+    try:
+        with unreadable_named(path):
+            return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: the text is not UTF-8 ({error}). Save it as UTF-8."
+        ) from error
+
+
+def read_class_names(root: Path) -> tuple[str, ...] | None:
+    """The classes in order, by ``class_names.txt`` in `root`; None without this file.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, or a line names no class, or one a second time.
+    """
+    path = root / "class_names.txt"
+    if not is_there(path):
+        return None
+    names = [line.strip() for line in read_text(path).rstrip().splitlines()]
+    for number, name in enumerate(names, start=1):
+        if not name or name in names[: number - 1]:
+            problem = f"repeats the name '{name}'" if name else "is empty"
+            raise DataError(f"{path}: line {number} {problem}; name each class once.")
+    return checked_names(names, str(path))
 
 
 @dataclass(frozen=True)

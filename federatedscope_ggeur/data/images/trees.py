@@ -26,6 +26,7 @@ from .layout import (
     ImageDomain,
     Images,
     Layout,
+    read_class_names,
     read_lines,
     register_image_reader,
     shown,
@@ -78,11 +79,14 @@ def read_image_folder(root: str | Path) -> ImageDataSet:
     (by code point: "TV" before "Table"). Hidden files are ignored, and so are files
     that are not images.
 
+    ``class_names.txt`` beside them may name all classes (one in each line, class 0
+    first). Domains may then lack classes.
+
     Raises
     ------
     DataError
-        There is no such tree, a class folder is empty, or domains differ in their
-        classes.
+        There is no such tree, or a class folder is empty. Or domains differ in their
+        classes; or ``class_names.txt`` lacks a class.
     """
     with _LAYOUT.opened(root) as root:
         folders = subfolders(root)
@@ -98,7 +102,11 @@ def read_image_folder(root: str | Path) -> ImageDataSet:
             raise _LAYOUT.problem(root, f"the folders {problem}.")
         else:
             domains = [read_domain(folder.name, folder) for folder in folders]
-        return data_set("image_folder", root, domains)
+        classes = read_class_names(root)
+        if classes is None:
+            return data_set("image_folder", root, domains)
+        check_known_classes(domains, classes, root)
+        return numbered("image_folder", root, domains, classes)
 
 
 def read_domains(
@@ -253,6 +261,20 @@ def check_same_classes(
             f"all domains must have the same classes. {len(everything)} classes were "
             f"found, but {'; '.join(lacking)}. Add, rename or remove class folders."
         )
+
+
+def check_known_classes(
+    domains: Sequence[DomainFiles], classes: Sequence[str], root: Path
+) -> None:
+    """Raise a `DataError` for folders of classes that ``class_names.txt`` lacks."""
+    for domain in domains:
+        unknown = sorted(domain.classes.difference(classes))
+        if unknown:
+            raise DataError(
+                f"{domain.folder}: the classes {shown(unknown)} are not in "
+                f"{root / 'class_names.txt'}, which names {shown(classes)}. Rename or "
+                "remove their folders, or name them there."
+            )
 
 
 def data_set(

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.data import DataSet
+from federatedscope_ggeur.data import DataSet, fingerprint
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError
 from federatedscope_ggeur.federation.exchanges.base import rename_run
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
@@ -164,6 +164,8 @@ class Runner:
     def do(self, job: Job, tell: Tell) -> float | None:
         """Do a job; a run that was cut off goes on from its checkpoint.
 
+        Of a finished run only the rows are checked: they must not have changed since.
+
         The run's folder is called ``<folder>.part`` until the run is finished.
 
         Returns
@@ -173,6 +175,8 @@ class Runner:
 
         Raises
         ------
+        ConfigError
+            The rows of a finished run have changed.
         GGEURError
             The run failed. Its ``.part`` folder stays, and the log there has the error.
         """
@@ -181,6 +185,7 @@ class Runner:
             return None
         done = results_in(job)
         if done is not None:
+            self._check_rows(job, done)
             return done.final.avg
         part = job.folder.with_name(job.folder.name + PART)
         if not _is_of(part, job):
@@ -189,6 +194,26 @@ class Runner:
             return _moved(part, job.folder)
         self._run(job, part, tell)
         return _moved(part, job.folder)
+
+    def _check_rows(self, job: Job, done: Results) -> None:
+        """Raise `ConfigError` if a finished run would have other rows now."""
+        before = done.provenance.data if done.provenance else None
+        if before is None:
+            return
+        cfg = job.config()
+        try:
+            rows, sha256 = fingerprint(divide(cfg, self._data_set(cfg)))
+        except GGEURError:
+            return  # the runs that need these data will tell
+        if sha256 != before.sha256:
+            counts = f"{before.rows} rows before, {rows} now"
+            if rows == before.rows:
+                counts = f"still {rows} rows, but other values, labels or splits"
+            raise ConfigError(
+                f"'{job.folder}' holds a run on other rows: the data in data.root "
+                f"'{cfg.data.root}' have changed since ({counts}); put the former rows "
+                "back, or name another folder by --out"
+            )
 
     def _run(self, job: Job, part: Path, tell: Tell) -> None:
         part.mkdir(parents=True, exist_ok=True)

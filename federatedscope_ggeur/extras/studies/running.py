@@ -93,6 +93,7 @@ class StudyRun:
         lock, what = self.folder / ".lock", f"the study in {self.folder}"
         with locked(lock, what, _cannot_write):
             self._check_place()
+            self._prepare(workers, watcher)
             text = self.plan.path.read_text(encoding="utf-8")
             write_atomically(self.folder / "study.yaml", text)
             self._write()
@@ -122,6 +123,35 @@ class StudyRun:
             for job in self._jobs_of(cell):
                 is_finished(job)
 
+    def _prepare(self, workers: JobWorkers, watcher: StudyProgress) -> None:
+        """Embed images if there is anything to run.
+
+        Raises
+        ------
+        ConfigError
+            Data of runs to come have changed since other runs on them finished.
+        """
+        over, ahead = [], []
+        for cell in self.plan.cells():
+            jobs = self._jobs_of(cell)
+            finished = [job for job in jobs if is_finished(job)]
+            over += finished
+            if len(finished) < len(jobs) or not (self.folder / cell.folder).exists():
+                ahead += jobs
+        if ahead and self._images:
+            watcher.begin("embedding", self._images, {})
+            workers.do(self._images, watcher.tell)
+        problems = []
+
+        def tell(event: JobEvent) -> None:
+            if event.kind == "failed":
+                problems.append(event.problem)
+
+        finished_on = _by_data(over)
+        workers.do([finished_on[d] for d in _by_data(ahead) if d in finished_on], tell)
+        if problems:
+            raise ConfigError(Lines(problems))
+
     def _do(
         self,
         workers: JobWorkers,
@@ -130,8 +160,6 @@ class StudyRun:
         jobs: Sequence[Job],
     ) -> dict[str, str]:
         """Do the jobs of a stage that have no results yet.
-
-        Images are embedded before the first of them.
 
         Returns
         -------
@@ -146,15 +174,9 @@ class StudyRun:
             watcher.tell(event)
 
         over = averages(jobs)
-        ahead = [job for job in jobs if job.name not in over]
-        if ahead and self._images:
-            watcher.begin("embedding", self._images, {})
-            workers.do(self._images, tell)
-            self._images = []
-            problems.clear()
         if jobs:
             watcher.begin(stage, jobs, over)
-            workers.do(ahead, tell)
+            workers.do([job for job in jobs if job.name not in over], tell)
         return problems
 
     def _tune(self, do: Callable[[str, Sequence[Job]], dict[str, str]]) -> None:
@@ -309,6 +331,19 @@ class StudyRun:
         )
         write_atomically(self.folder / STUDY_FILE, to_text(study))
         return study
+
+
+def _by_data(jobs: Sequence[Job]) -> dict[str, Job]:
+    """The first job on each set of data."""
+    rows: dict[Path, Job] = {}
+    for job in jobs:
+        assert job.folder is not None
+        rows.setdefault(job.folder.parent, job)  # they differ in nothing but the seed
+    found: dict[str, Job] = {}
+    for job in rows.values():
+        kind, root, _, options = what_to_embed(job.config())
+        found.setdefault(repr((kind, root, options)), job)
+    return found
 
 
 def _is_ggeur_without_step_2(cell: PlannedCell, cfg) -> bool:

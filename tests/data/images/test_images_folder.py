@@ -117,6 +117,18 @@ def test_different_classes_are_listed_by_domain(tmp_path):
     refuse(read_image_folder, tmp_path, *said)
 
 
+def test_with_a_list_of_classes_domains_may_lack_some(tmp_path):
+    draw_tree(tmp_path, ["art"], ["cat", "owl"], images=1)
+    draw_tree(tmp_path, ["photo"], ["dog"], images=1)
+    (tmp_path / "class_names.txt").write_text("owl\ndog\nemu\ncat\n")
+    data = read_image_folder(tmp_path)
+    assert data.class_names == ("owl", "dog", "emu", "cat")
+    assert [d.train.labels.tolist() for d in data.domains] == [[0, 3], [1]]
+    (tmp_path / "class_names.txt").write_text("owl\ncat\n")
+    said = ("the classes 'dog' are not in", "class_names.txt", "'owl', 'cat'")
+    refuse(read_image_folder, tmp_path, tmp_path / "photo", *said)
+
+
 @pytest.mark.parametrize(
     ("where", "spoil", "said"),
     [

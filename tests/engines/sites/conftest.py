@@ -15,14 +15,14 @@ SMALL = ("ggeur.step1_size", 6, "ggeur.step2_size", 3, "federate.total_round_num
 
 @pytest.fixture
 def world(config, tmp_path, monkeypatch):
-    """Make a world of three sites, with these settings."""
+    """Make a world of some sites, with these settings."""
     monkeypatch.chdir(tmp_path)  # sides change the folder
 
     number = count()
 
-    def make(*settings, apart=False) -> World:
+    def make(*settings, sites=3, apart=False) -> World:
         folder = tmp_path / f"world_{next(number)}"
-        return World(folder, config(*SMALL, *settings), 3, apart)
+        return World(folder, config(*SMALL, *settings), sites, apart)
 
     return make
 

@@ -8,7 +8,9 @@ import shutil
 import threading
 
 import pytest
+import yaml
 from folder_world import LEAVE_ONE_OUT, OWN_HEADS, check_as_embedded
+from pictures import write_images
 from private_words import NOISE, SUMS
 
 from federatedscope_ggeur.engines.sites import server as server_module
@@ -132,6 +134,32 @@ def test_a_site_answers_one_run_in_a_folder(world):
     here.turn(here.server)
     with pytest.raises(ConfigError, match="holds another run than before"):
         here.turn(here.sites[0])
+
+
+def test_a_site_of_images_may_lack_a_class(world, embedded, tmp_path):
+    tree = write_images(tmp_path / "tree", per_class=8)
+    shutil.rmtree(tree / "night" / "cross")
+    (tree / "class_names.txt").write_text("circle\ncross\nsquare\n")
+    settings = (
+        *("data.type", "image_folder@ggeur", "federate.client_num", 2),
+        *("data.splitter", "iid", "data.splitter_args", "[]"),
+        *("ggeur.encoder.name", "hog", "ggeur.encoder.num_workers", 1),
+        *("ggeur.encoder.cache", str(tmp_path / "cache"), "ggeur.embedding_dim", 1764),
+    )
+    wanted = embedded(*settings, "data.root", str(tree))
+    here = world(*settings, sites=2)
+    for number, (site, name) in enumerate(zip(here.sites, ("day", "night")), 1):
+        root = site.folder / "data"
+        shutil.copytree(tree / name, root / name)
+        shutil.copy(tree / "class_names.txt", root)
+        said = yaml.safe_load((site.folder / "side.yaml").read_text())
+        said["data"]["root"] = "data"
+        said["distribute"]["data_idx"] = -1
+        said["ggeur"].update(domain=name, client_number=number)
+        (site.folder / "side.yaml").write_text(yaml.safe_dump(said))
+    here.run()
+    check_as_embedded(here, wanted)
+    assert "cross" in read_results(here.sites[1].left).class_names
 
 
 @pytest.mark.slow

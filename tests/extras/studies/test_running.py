@@ -6,6 +6,7 @@ import shutil
 import signal
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from foreign_text import WORST, hidden_in
 from own_models import MODULE
@@ -77,6 +78,33 @@ def test_what_is_over_stays_as_it_is(make_study):
     assert study.run("--list").count("to do") == 2
     study.run()
     assert {p: p.stat().st_mtime_ns for p in times} == times
+    assert len(study.numbers()) == 4
+
+
+@pytest.mark.slow
+def test_a_study_does_not_go_on_with_other_rows(make_study, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = {"labels": np.arange(60) % 2, "features": rng.normal(size=(60, 3))}
+    (tmp_path / "mine").mkdir()
+    file = tmp_path / "mine" / "rows.npz"
+    np.savez(file, **rows)
+    data = {"data.type": "embeddings@ggeur", "data.root": str(tmp_path / "mine"),
+            "data.splitter": "iid", "data.splitter_args": [],
+            "federate.client_num": 2}  # fmt: skip
+    study = make_study(settings={**SHORT, **data}, seeds=[0])
+    study.run()
+    np.savez(file, **{name: part[:40] for name, part in rows.items()})
+    assert "2 of 2 runs are finished" in study.run()  # they all have the former rows
+    left = {p: p.read_bytes() for p in study.out.iterdir() if p.is_file()}
+    study.write({**study.content, "seeds": [0, 1]})
+    said = study.run(status=1)
+    assert {p: p.read_bytes() for p in left} == left
+    assert f"'{study.out / 'fedavg' / 'seed_0'}' holds a run on other rows" in said
+    assert f"data.root '{tmp_path / 'mine'}' have changed since" in said
+    assert "(60 rows before, 40 now); put the former rows back, or name another" in said
+    assert sorted(study.numbers()) == ["fedavg/seed_0", "ggeur/seed_0"]
+    np.savez(file, **rows)
+    study.run()
     assert len(study.numbers()) == 4
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import Lines
-from federatedscope_ggeur.reporting.results import Results
+from federatedscope_ggeur.reporting import DataFingerprint, Results
 
 from ..study import Axis, Study
 from .labels import Labelled, label
@@ -342,6 +342,12 @@ def _notes_on_data(rows: dict[str, Row], baselines: dict[str, str]) -> list[str]
             "these rows have other embeddings or splits than their baseline, so "
             f"differences are not only due to the method: {'; '.join(others)}"
         )
+    mixed = [name for name, row in rows.items() if _is_of_several_pools(row)]
+    if mixed:
+        notes.append(
+            "the data set changed between the runs of these rows, so their means are "
+            f"over different data: {'; '.join(mixed)}"
+        )
     return notes
 
 
@@ -369,8 +375,18 @@ def _is_early(results: Results) -> bool:
 def _same_data(one: Row, other: Row) -> bool:
     """Whether two rows have the same data for each common seed, as far as is known."""
     for seed in set(one.runs) & set(other.runs):
-        kept = [row.runs[seed].results.provenance for row in (one, other)]
-        known = {k.data.sha256 for k in kept if k is not None and k.data is not None}
-        if len(known) > 1:
+        known = _known_data([row.runs[seed] for row in (one, other)])
+        if len({data.sha256 for data in known}) > 1:
             return False
     return True
+
+
+def _is_of_several_pools(row: Row) -> bool:
+    """Whether the runs of a row had different data sets, as far as is known."""
+    pools = {data.pool for data in _known_data(row.runs.values())}
+    return len(pools - {None}) > 1
+
+
+def _known_data(runs: Iterable[FoundRun]) -> list[DataFingerprint]:
+    kept = [run.results.provenance for run in runs]
+    return [k.data for k in kept if k is not None and k.data is not None]

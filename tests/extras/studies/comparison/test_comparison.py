@@ -214,6 +214,19 @@ def test_other_data_are_said(tmp_path):
     assert note.endswith(": name b")
 
 
+def test_a_mean_over_changed_data_is_said(tmp_path):
+    pools = {"a": ["x", "x"], "b": ["x", "y"], "c": ["x", None]}
+    for name, of_seeds in pools.items():
+        for seed, pool in enumerate(of_seeds):
+            results = made(noisy(0.5, seed), seed, {"name": name})
+            made_by = results.provenance
+            made_by = replace(made_by, data=replace(made_by.data, pool=pool))
+            write(tmp_path / f"{name}{seed}", replace(results, provenance=made_by))
+    (table,) = Comparison.of(tmp_path).tables
+    (note,) = (n for n in table.notes if "the data set changed between" in n)
+    assert note.endswith(": name b")
+
+
 def test_states_that_were_scored():
     rounds = [{"a": 0.2}, {"a": 0.4}, {"a": 0.6}]
     results = made(rounds, 1, closed_form={"a": 0.3})
