@@ -21,13 +21,7 @@ from .encoding import Encoded, EncodingSettings, Pending
 from .extraction import ExtractionSettings, extract
 from .folder import read_embeddings_folder
 from .images import IMAGE_READERS, register_image_reader
-from .partition import (
-    FederatedData,
-    centralise,
-    fingerprint,
-    partition,
-    pool_hash,
-)
+from .partition import FederatedData, centralise, fingerprint, partition, pool_hash
 from .registry import (
     READERS,
     SUFFIX,

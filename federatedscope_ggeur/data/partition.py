@@ -236,8 +236,14 @@ class FederatedData:
             split: {domain: change(rows) for domain, rows in domains.items()}
             for split, domains in self.pooled.items()
         }
-        changed = {"clients": clients, "unseen": tuple(unseen), "pooled": pooled}
-        return replace(self, **changed, pool=None, **more)
+        return replace(
+            self,
+            clients=clients,
+            unseen=tuple(unseen),
+            pooled=pooled,
+            pool=None,
+            **more,
+        )
 
     def without(self, domains: Sequence[str]) -> FederatedData:
         """The data with these domains for the test alone: no client holds them.
