@@ -56,6 +56,7 @@ class Handshake(wire.Fields):
             sizes = len(other.class_names), len(self.class_names)
             if name.startswith("class_names") and sizes[0] != sizes[1]:
                 problem += f"; {sizes[0]} classes there and {sizes[1]} here"
+                problem += "; where rows lack classes, class_names.txt names them all"
             return problem
         return ""
 
