@@ -73,6 +73,8 @@ class Progress:
 
     def step(self, parts: int = 1, note: str = "") -> None:
         """Count `parts` more parts as done; `note` describes the last one."""
+        if not parts:
+            return
         first, self.done = self.done == self._before, self.done + parts
         self._bar.update(parts)
         if note:

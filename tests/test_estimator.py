@@ -205,7 +205,7 @@ def test_clients_may_be_dates(unit):
 def test_a_grid_goes_over_single_settings():
     search = GridSearchCV(
         FederatedClassifier("lda", settings={"ggeur.lda.shrinkage": 0.2}),
-        {"settings__ggeur.lda.shrinkage": [0.1, 0.9]},
+        {"settings__ggeur.lda.shrinkage": np.linspace(0.1, 0.9, 2)},
         cv=2,
     ).fit(X[:200], y[:200])
     assert len(set(search.cv_results_["mean_test_score"])) == 2

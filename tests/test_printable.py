@@ -59,6 +59,8 @@ from federatedscope_ggeur.progress import (
     bytes_text,
     duration_text,
     no_progress,
+    phase,
+    tick,
 )
 from federatedscope_ggeur.rng import derive_seed, numpy_generator, torch_generator
 
@@ -501,6 +503,15 @@ def test_one_part_is_told_once():
     lines, _ = followed([3.0])
     assert len(lines) == 1
     assert lines[0].startswith("round 1 of 1: in 3 s")
+
+
+def test_a_client_without_rows_is_no_step(caplog):
+    with caplog.at_level(logging.INFO), phase("trying heads", 3):
+        for rows in (0, 2, 0, 1):
+            tick(rows)
+    assert [line.partition(":")[2][:12] for line in caplog.messages] == [
+        " row 2 of 3:", " row 3 of 3:",
+    ]  # fmt: skip
 
 
 def test_pauses_grow_from_two_seconds_to_a_minute():

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from yacs.config import CfgNode
 
@@ -376,6 +377,7 @@ def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
         known = [name for name, _ in flatten(to_plain(cfg))]
         near = did_you_mean(dotted, known, 0.75)
         return removed_key(dotted) or f"the embedded engine has no such key{near}"
+    value = _of_python(value)
     is_text = isinstance(value, str) and isinstance(node.get(name), str)
     read = literal(value)
     # A text may be in quotes; FS needs them if it looks like a number.
@@ -394,6 +396,15 @@ def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
         return not_of_type(value, node[name])
     node[name] = cast
     return other.rule(cast) if other is not None else ""
+
+
+def _of_python(value: object) -> object:
+    """Convert numpy's numbers, texts and arrays, as grids have them, to Python's."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_of_python, value))
+    return value
 
 
 def _cast(value: object, default: object) -> object:

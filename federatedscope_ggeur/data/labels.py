@@ -256,8 +256,8 @@ def _check_class_numbers(held: np.ndarray, where: str) -> None:
     largest = int(held[-1])
     if largest >= _MOST_CLASSES:
         raise DataError(
-            f"{where}: the largest label is {largest}, so there would be {largest + 1} "
-            "classes. Number the classes from 0 without gaps."
+            f"{where}: the label {largest} is too large for a class. Number the "
+            "classes from 0, or write labels as texts if they are names."
         )
     if held[0] < 0:  # such labels do not count classes, so they have no gaps
         if held[0] == -1 and 0 in held:

@@ -3,6 +3,7 @@
 Tests of cfg_ggeur/yaml_file.py.
 """
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given as each
@@ -28,6 +29,20 @@ def test_overrides_may_be_a_dict(quickstart):
     given = {"federate": {"total_round_num": 3}, "ggeur.steps": [1], "seed": "7"}
     cfg = load_config(quickstart, given)
     assert (cfg.federate.total_round_num, cfg.ggeur.steps, cfg.seed) == (3, [1], 7)
+
+
+def test_values_may_be_numpys(quickstart):
+    """A grid's often are."""
+    given = {
+        "seed": np.int64(7),
+        "train.optimizer.lr": np.float32(0.5),
+        "ggeur.closed_form": np.str_("lda"),
+        "ggeur.lda.standardize": np.True_,
+        "ggeur.steps": [np.int8(1)],
+        "data.splits": np.array([0.5, 0.2, 0.3]),
+    }
+    plain = {name: np.array(value).tolist() for name, value in given.items()}
+    assert repr(load_config(quickstart, given)) == repr(load_config(quickstart, plain))
 
 
 def test_settings_of_an_encoder_fall_with_it():
