@@ -244,10 +244,14 @@ class Truth:
         x, y = self.clients[client]
         return x[y == c].double()
 
-    def of_class(self, c: int) -> tuple[Tensor, Tensor]:
-        """The members of class `c` over all clients, and its non-members; float64."""
-        inside = [self.rows(k, c) for k in self.clients]
-        return torch.cat(inside), self.others[0][self.others[1] == c].double()
+    def of_class(self, c: int, but: int | None = None) -> tuple[Tensor, Tensor]:
+        """The members of class `c` over all clients, and its non-members; float64.
+
+        Those of the client `but` are left out.
+        """
+        x, y = self.others
+        inside = [self.rows(k, c) for k in self.clients if k != but]
+        return torch.cat([x[:0].double(), *inside]), x[y == c].double()
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,7 @@ def a3(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     for c, factor, centre, space in told:
         if clock.is_over:
             break
-        inside = [truth.rows(j, c) for j in truth.clients if j != k]
-        members, outside = torch.cat(inside), truth.of_class(c)[1]
+        members, outside = truth.of_class(c, but=k)
         if centre is None or not len(members) or not len(outside):
             continue
         there = [space.features(rows) for rows in (members, outside)]
@@ -111,8 +110,7 @@ def a8(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     scores: Scores = []
     for c in got.labels.unique().tolist():
         anchors = got.prototypes[got.labels == c].double()
-        inside = [truth.rows(j, c) for j in truth.clients if j != k]
-        parts = torch.cat(inside), truth.of_class(c)[1]
+        parts = truth.of_class(c, but=k)
         if all(len(rows) for rows in parts):
             there = [seen.space.features(rows) for rows in parts]
             near = [cosine(rows, anchors).max(dim=1).values.numpy() for rows in there]

@@ -343,6 +343,13 @@ def test_of_secure_sums(config):
     assert seen.head_classes == tuple(range(12))
 
 
+def test_one_client_alone_has_no_others_to_attack(config):
+    run = Run(config())
+    run.data = replace(run.data, clients=run.data.clients[:1])
+    findings = audit_run(recorded(run), truth_of(run), attacks=["A3", "A8"])
+    assert [one.passed for one in findings] == [None, None]
+
+
 def test_rows_to_compare_with_are_needed(config):
     run = Run(config())
     clients = [replace(held, test=held.test.select([])) for held in run.data.clients]
