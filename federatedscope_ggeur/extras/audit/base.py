@@ -28,6 +28,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.messages import (
     LogLosses,
     LossQuery,
 )
+from federatedscope_ggeur.federation.exchanges.space import TotalsUpload
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.geometry import Space, Statistics
 from federatedscope_ggeur.models import ClosedForm
@@ -74,6 +75,8 @@ class Transcript:
     role : RoleSettings
     uploads : mapping from client to Statistics
         Each client's own statistics in round 0, which the server sees.
+    totals : mapping from client to TotalsUpload
+        Each client's mean and variances for the space, which the server sees.
     summed : Statistics or None
         The sums that the server gets from secure sums.
     counts : Tensor of shape (C,), or None
@@ -113,6 +116,7 @@ class Transcript:
 
     role: RoleSettings
     uploads: dict[int, Statistics] = field(default_factory=dict)
+    totals: dict[int, TotalsUpload] = field(default_factory=dict)
     summed: Statistics | None = None
     counts: Tensor | None = None
     geometry: Geometry | None = None

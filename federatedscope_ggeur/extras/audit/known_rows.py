@@ -19,6 +19,7 @@ from torch import Tensor
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     of_the_others,
 )
+from federatedscope_ggeur.federation.exchanges.space import rows_for_totals
 from federatedscope_ggeur.geometry import Space, Statistics
 
 from .base import (
@@ -40,14 +41,17 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A2, by the server: test whether a known row is in one client's statistics.
 
     If row x is a member, ``x - mu`` lies in the span of the scatter. Without a scatter,
-    the attack uses the distance of x from the mean.
+    the attack uses the distance of x from the mean, in units of the deviations that
+    totals give. Totals for the space are attacked likewise, as one class.
     """
     report = Report("A2", "server", _LEVEL)
-    if not seen.uploads:
+    if not seen.uploads and not seen.totals:
         return report.nothing("no client sends its own statistics")
     scores: Scores = []
     for k, upload in seen.uploads.items():
         pooled = None if upload.content == "class" else _inverse_of(upload)
+        if upload.content == "means" and k in seen.totals:
+            pooled = _inverse_of_squares(seen.totals[k].within_squares)
         for c in upload.classes:
             if clock.is_over:
                 break
@@ -58,6 +62,14 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
             if upload.content == "class":
                 inverse = _inverse(upload.factor(c).double())
             scores.append(_scored(inverse, upload.means[c], inside, outside))
+    outside, demands = truth.others[0].double(), seen.role.demands
+    for k, sent in seen.totals.items():
+        x, y = truth.clients[k]
+        own = demands.own_statistics
+        inside = x[rows_for_totals(y, truth.counts(k), seen.role.min_samples, own)]
+        if len(inside) and not clock.is_over:
+            inverse = _inverse_of_squares(sent.totals.squares)
+            scores.append(_scored(inverse, sent.totals.mean, inside, outside))
     return _finding(report, scores)
 
 
@@ -174,6 +186,14 @@ def _inverse(factor: Tensor) -> Tensor:
     v, s = v[kept], s[kept]
     inside = (v.T / (s.square() + least)) @ v
     return inside + (torch.eye(factor.shape[1]).double() - v.T @ v) / least
+
+
+def _inverse_of_squares(squares: Tensor | None) -> Tensor | None:
+    """The inverse of the diagonal scatter with these sums of squares [D]."""
+    if squares is None:
+        return None
+    least = 1e-6 * max(float(squares.max()), 1e-300)
+    return torch.diag(1 / (squares + least))
 
 
 def _inverse_of(held: Statistics) -> Tensor | None:

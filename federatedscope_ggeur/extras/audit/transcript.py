@@ -34,7 +34,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EVALUATE,
     VALIDATION_LOSSES,
 )
-from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast
+from federatedscope_ggeur.federation.exchanges.space import TOTALS, SpaceBroadcast
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
@@ -146,6 +146,8 @@ class _Recorder:
         if kind is STATISTICS:
             seen.uploads[k] = answer.statistics
             seen.domains[k] = answer.domain
+        elif kind is TOTALS:
+            seen.totals[k] = answer
         elif kind in (LEAVE_ONE_OUT, LOG_LOSSES):
             components, *query = parts
             if components and seen.left_out is None:
@@ -204,7 +206,7 @@ class _Recorder:
 
 
 #: The requests whose answers attacks read.
-_READ = (STATISTICS, LEAVE_ONE_OUT, LOG_LOSSES, PREPARE, TRAIN)
+_READ = (STATISTICS, TOTALS, LEAVE_ONE_OUT, LOG_LOSSES, PREPARE, TRAIN)
 _UNDECLARED = "something that it does not declare"
 
 

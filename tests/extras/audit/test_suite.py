@@ -44,6 +44,18 @@ def fails(findings, level, adversary="curious"):
     return Verdict.of(findings, level, adversary).failed
 
 
+def test_totals_for_the_space_tell_members(config):
+    """Of few rows in many dimensions each moves mean and variances towards itself."""
+    settings = ["ggeur.space", "standard", "ggeur.steps", [], "federate.client_num", 9]
+    run = Run(config(*settings, "federate.total_round_num", 1))
+    seen = recorded(run)
+    assert seen.totals.keys() == set(run.held.numbers)
+    findings = audit_run(seen, truth_of(run), attacks=["A2", "A12"])
+    assert findings[0].value > 0.6
+    assert findings[0].tried == sum(one.totals.count for one in seen.totals.values())
+    assert findings[1].tried is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
@@ -264,7 +276,6 @@ UNREAD = {
         "centralised pools the rows of all clients",
     ),
     "calibration": (["ggeur.calibrate", "ccvr"], "calibration reveals statistics of"),
-    "the space": (["ggeur.space", "standard"], "space reveals count, mean and var"),
     "train scores": (["eval.split", ["test", "train"]], "(here: evaluate) reveals"),
 }
 
@@ -390,7 +401,7 @@ def test_the_default_fails_and_says_by_what(audit):
     assert content["passed"] is False
     failed = [f["attack"] for f in content["findings"] if f["passed"] is False]
     assert {"A2", "A7"} <= set(failed)
-    assert len(content["findings"]) == 19
+    assert len(content["findings"]) == 18
     assert "one lying client, level rows: undecided (not tried: A11)" in said
     assert content["verdicts"]["lying"]["outcome"] == "undecided"
     assert content["claims"] == []
