@@ -474,7 +474,9 @@ def partition(
         accepted.
     """
     read_arguments(splitter, splitter_args)
-    seen, unseen = _separate(dataset, unseen_domains)
+    _check_unseen([domain.name for domain in dataset.domains], unseen_domains)
+    seen = [domain for domain in dataset.domains if domain.name not in unseen_domains]
+    unseen = tuple(d for d in dataset.domains if d.name in unseen_domains)
     if client_num < len(seen):
         raise ConfigError(
             f"{setting('client_num')} is {client_num}, but there are {len(seen)} seen "
@@ -517,15 +519,6 @@ def _dealt(rows: Embeddings, parts: Sequence[np.ndarray]) -> Embeddings:
     order = np.concatenate(parts)
     in_place = len(order) == len(rows) and bool((order == np.arange(len(rows))).all())
     return rows if in_place else rows.select(order)
-
-
-def _separate(
-    dataset: DataSet, unseen_domains: Sequence[str]
-) -> tuple[list[Domain], tuple[Domain, ...]]:
-    _check_unseen([domain.name for domain in dataset.domains], unseen_domains)
-    seen = [domain for domain in dataset.domains if domain.name not in unseen_domains]
-    unseen = tuple(d for d in dataset.domains if d.name in unseen_domains)
-    return seen, unseen
 
 
 def _check_unseen(known: Sequence[str], unseen_domains: Sequence[str]) -> None:
