@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -595,12 +595,9 @@ def _sum_of_hashes(split: str, rows: Embeddings) -> int:
     labels = [str(label) for label in rows.labels.tolist()]
     if rows.weights is not None:
         labels = [f"{c} weight {w}" for c, w in zip(labels, rows.weights.tolist())]
-    return sum(_hashes(split, features, labels))
-
-
-def _hashes(split: str, features: np.ndarray, labels: list[str]) -> Iterable[int]:
-    dtype = str(features.dtype)
+    total, dtype = 0, str(features.dtype)
     for row, label in zip(features, labels):
         hashed = hashlib.blake2b(row, digest_size=_BYTES)
         hashed.update(f"{split} {label} {dtype}".encode())
-        yield int.from_bytes(hashed.digest(), "little")
+        total += int.from_bytes(hashed.digest(), "little")
+    return total
