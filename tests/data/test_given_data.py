@@ -28,11 +28,7 @@ from federatedscope_ggeur.data import (
     sizes_of,
     validation_share,
 )
-from federatedscope_ggeur.data.split import (
-    deal_evenly,
-    split_domain,
-    stratified_split,
-)
+from federatedscope_ggeur.data.split import split_domain, stratified_split
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 N = 40
@@ -435,15 +431,6 @@ def test_sizes_are_exact_and_parts_disjoint(labels, train, test, seed):
         count = (labels == c).sum()
         # one row for rounding the class, one for rounding the domain's total
         assert abs((labels[a] == c).sum() - train * count) <= 2
-
-
-@given(labels_of_any_mix, st.integers(1, 9), st.integers(0, 9))
-def test_deal_is_even_overall_and_in_every_class(labels, parts, seed):
-    hands = deal_evenly(labels, parts, np.random.default_rng(seed))
-    assert sorted(np.concatenate(hands).tolist()) == list(range(len(labels)))
-    for rows in [labels >= 0] + [labels == c for c in range(7)]:
-        sizes = [int(rows[hand].sum()) for hand in hands]
-        assert max(sizes) - min(sizes) <= 1
 
 
 @examples(20)
