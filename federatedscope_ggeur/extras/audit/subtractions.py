@@ -115,12 +115,10 @@ class Owner:
         They have mean 0 and scatter ``scatter I``. If nearly all rows of the class are
         invented, the client knows the class mean.
         """
-        n, mean = int(self.counts[c]), self.means[c].clone()
-        if not rows:
-            return
+        n = int(self.counts[c])
         self._claims += rows
         self._claimed += scatter
-        self.means[c] = mean * n / (n + rows)
+        self.means[c] = self.means[c] * n / (n + rows)
         self.counts[c] += rows
         if scatter:
             self.filled = c
