@@ -25,7 +25,7 @@ from .decoding import ImagePreparation, decoded
 from .encoders import Encoder
 from .images.files import largest_grey
 from .images.layout import Images, Loader, shown
-from .processes import ProcessDied, Processes, ahead, is_picklable
+from .processes import ProcessDied, Processes, ahead, pickled
 
 T = TypeVar("T")
 
@@ -287,7 +287,7 @@ def _batches(
 
 def _workers(chunk: _Chunk, settings: ExtractionSettings, tasks: int) -> int:
     asked = settings.num_workers
-    if asked is None and start_method() == "spawn" and not is_picklable(chunk):
+    if asked is None and start_method() == "spawn" and pickled(chunk) is None:
         return 0
     if asked is None and tasks == 1:  # to start a process would take longer
         return 0
