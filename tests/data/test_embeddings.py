@@ -44,6 +44,13 @@ def make(n=4, dim=3, name="photo", label=0):
     return Embeddings(features, torch.full((n,), label), name)
 
 
+def picture(shape=(3, 2, 2), users=None):
+    size = shape[0] * shape[1] * shape[2]
+    features = torch.arange(4 * size).reshape(4, size).to(torch.uint8)
+    labels = torch.arange(4) % 2
+    return Embeddings(features, labels, "photo", shape, users)
+
+
 def test_length_dimension_and_selection():
     rows = make(4, 3)
     assert (len(rows), rows.dim, rows.domain) == (4, 3, "photo")
@@ -108,6 +115,10 @@ def test_all_values_that_messages_take_are_accepted():
             (Domain("a", make(), make(label=2)),),
             r"domain 'a', split 'test': label 2 in row 0.*2 classes",
         ),
+        (
+            (Domain("a", *[picture()] * 2), Domain("b", *[picture((1, 4, 3))] * 2)),
+            r"'b'.*\(1, 4, 3\).*'a'.*\(3, 2, 2\)",
+        ),
     ],
 )
 def test_data_set_that_does_not_fit_is_refused(domains, message):
@@ -119,13 +130,6 @@ def test_the_largest_int64_label_is_not_too_large():
     labels = np.array([2**63 - 1], np.uint64)
     rows = Embeddings.from_numpy(np.zeros((1, 3)), labels, "photo", "here")
     assert rows.labels.tolist() == [2**63 - 1]
-
-
-def picture(shape=(3, 2, 2), users=None):
-    size = shape[0] * shape[1] * shape[2]
-    features = torch.arange(4 * size).reshape(4, size).to(torch.uint8)
-    labels = torch.arange(4) % 2
-    return Embeddings(features, labels, "photo", shape, users)
 
 
 def test_pixels_keep_their_shape_and_users():
@@ -141,13 +145,6 @@ def test_pixels_keep_their_shape_and_users():
     assert rows.select([]).users.tolist() == []
     both = DataSet((Domain("photo", rows, picked),), ("a", "b"), "")
     assert both.image_shape == (3, 2, 2)
-
-
-def test_domains_of_images_have_one_shape():
-    one, other = picture(shape=(3, 2, 2)), picture(shape=(1, 4, 3))
-    domains = Domain("a", one, one), Domain("b", other, other)
-    with pytest.raises(DataError, match=r"'b'.*\(1, 4, 3\).*'a'.*\(3, 2, 2\)"):
-        DataSet(domains, ("x", "y"), "")
 
 
 # The bundled digits: four fixed domains of disjoint samples, split by the seed.
