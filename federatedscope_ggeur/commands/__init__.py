@@ -105,19 +105,10 @@ def add_console_options(parser: argparse.ArgumentParser) -> None:
 
     The value is meant for `console.shown_on_console`.
     """
+    quiet = {"dest": "log_level", "action": "store_const", "const": "warning"}
+    levels = {"choices": ("debug", "info", "warning", "error")}
     group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--quiet",
-        dest="log_level",
-        action="store_const",
-        const="warning",
-        help="show only warnings and results",
-    )
-    group.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        help="show messages from this level on (default: info)",
-    )
+    add_options(group, _CONSOLE, quiet=quiet, log_level=levels)
 
 
 def add_folder_options(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +132,10 @@ def add_labels_option(parser: argparse.ArgumentParser) -> None:
     add_options(parser, _LABELS, labels=known)
 
 
+_CONSOLE = """
+--quiet: show only warnings and results
+--log-level: show messages from this level on (default: info)
+"""
 _TRUST = """
 --trust: use weights and downloads outside the folder if its settings name them; only
   for folders whose origin you know

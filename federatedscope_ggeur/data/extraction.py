@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from .decoding import ImagePreparation, decoded
 from .encoders import Encoder
 from .images.files import largest_grey
 from .images.layout import Images, Loader, shown
-from .processes import ProcessDied, Processes, ahead, is_picklable
+from .processes import ProcessDied, Processes, ahead, pickled
 
 T = TypeVar("T")
 
@@ -258,20 +258,17 @@ def _loaded(
     if not workers:
         yield from _batches(map(chunk, tasks), size, join)
         return
-    own = Processes() if processes is None else None
+    function = partial(_as_arrays, chunk)
     try:
-        function = partial(_as_arrays, chunk)
-        parts = (processes or own).run(function, tasks, workers, prepare is not None)
-        yield from ahead(_batches(parts, size, join), _AHEAD)
+        with nullcontext(processes) if processes else Processes() as own:
+            parts = own.run(function, tasks, workers, prepare is not None)
+            yield from ahead(_batches(parts, size, join), _AHEAD)
     except ProcessDied as error:
         raise ConfigError(
             "a process that decodes images died before it was done. It may have lacked "
             "memory; set a smaller ggeur.encoder.batch_size, or "
             "ggeur.encoder.num_workers 0"
         ) from error
-    finally:
-        if own is not None:
-            own.close()
 
 
 def _batches(
@@ -290,7 +287,7 @@ def _batches(
 
 def _workers(chunk: _Chunk, settings: ExtractionSettings, tasks: int) -> int:
     asked = settings.num_workers
-    if asked is None and start_method() == "spawn" and not is_picklable(chunk):
+    if asked is None and start_method() == "spawn" and pickled(chunk) is None:
         return 0
     if asked is None and tasks == 1:  # to start a process would take longer
         return 0

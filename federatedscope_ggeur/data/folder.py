@@ -118,7 +118,7 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
     ]
     nested = {path.name: parts for path in folders if (parts := _npz_in(path))}
     if single:
-        _refuse_validation(root, here)
+        _refuse_validation(here)
     present = [name for group in (files, single, nested) for name in sorted(group)]
     if sum(map(bool, (files, single, nested))) > 1:
         raise DataError(
@@ -178,7 +178,7 @@ def _check_pair(folder: Path, files: dict[str, Path]) -> None:
     extra = [path.name for name, path in sorted(files.items()) if name not in _SPLITS]
     if missing:
         raise DataError(f"{folder}: there is no {' and no '.join(missing)}. {LAYOUTS}")
-    _refuse_validation(folder, files)
+    _refuse_validation(files)
     if extra:
         raise DataError(
             f"{folder}: there must be no .npz file beside train.npz and test.npz, but "
@@ -186,7 +186,7 @@ def _check_pair(folder: Path, files: dict[str, Path]) -> None:
         )
 
 
-def _refuse_validation(folder: Path, files: Mapping[str, Path]) -> None:
+def _refuse_validation(files: Mapping[str, Path]) -> None:
     held = [path for name, path in files.items() if name in _VALIDATION]
     if held:
         raise DataError(

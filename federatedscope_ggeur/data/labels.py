@@ -81,10 +81,9 @@ def read_labels(values: Any, where: str) -> np.ndarray:
             f"{where}: 'labels' must have the shape [n], but has the shape "
             f"{list(array.shape)}."
         )
-    kind = array.dtype.kind
-    if kind == "O":
+    if array.dtype.kind == "O":
         array = _of_objects(array, where)
-        kind = array.dtype.kind
+    kind = array.dtype.kind
     if kind == "b":
         return array.astype(str)
     if kind == "S":

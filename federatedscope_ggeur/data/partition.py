@@ -482,7 +482,9 @@ def partition(
         accepted.
     """
     read_arguments(splitter, splitter_args)
-    seen, unseen = _separate(dataset, unseen_domains)
+    _check_unseen([domain.name for domain in dataset.domains], unseen_domains)
+    seen = [domain for domain in dataset.domains if domain.name not in unseen_domains]
+    unseen = tuple(d for d in dataset.domains if d.name in unseen_domains)
     if client_num < len(seen):
         raise ConfigError(
             f"{setting('client_num')} is {client_num}, but there are {len(seen)} seen "
@@ -525,15 +527,6 @@ def _dealt(rows: Embeddings, parts: Sequence[np.ndarray]) -> Embeddings:
     order = np.concatenate(parts)
     in_place = len(order) == len(rows) and bool((order == np.arange(len(rows))).all())
     return rows if in_place else rows.select(order)
-
-
-def _separate(
-    dataset: DataSet, unseen_domains: Sequence[str]
-) -> tuple[list[Domain], tuple[Domain, ...]]:
-    _check_unseen([domain.name for domain in dataset.domains], unseen_domains)
-    seen = [domain for domain in dataset.domains if domain.name not in unseen_domains]
-    unseen = tuple(d for d in dataset.domains if d.name in unseen_domains)
-    return seen, unseen
 
 
 def _check_unseen(known: Sequence[str], unseen_domains: Sequence[str]) -> None:
@@ -621,12 +614,9 @@ def _sum_of_hashes(split: str, rows: Embeddings) -> int:
     labels = [str(label) for label in rows.labels.tolist()]
     if rows.weights is not None:
         labels = [f"{c} weight {w}" for c, w in zip(labels, rows.weights.tolist())]
-    return sum(_hashes(split, features, labels))
-
-
-def _hashes(split: str, features: np.ndarray, labels: list[str]) -> Iterable[int]:
-    dtype = str(features.dtype)
+    total, dtype = 0, str(features.dtype)
     for row, label in zip(features, labels):
         hashed = hashlib.blake2b(row, digest_size=_BYTES)
         hashed.update(f"{split} {label} {dtype}".encode())
-        yield int.from_bytes(hashed.digest(), "little")
+        total += int.from_bytes(hashed.digest(), "little")
+    return total

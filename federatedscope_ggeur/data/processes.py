@@ -71,7 +71,7 @@ class Processes:
         ProcessDied
             A process ended.
         """
-        data = None if inherited else _pickled(function)
+        data = None if inherited else pickled(function)
         try:
             for pipe in self._pipes:
                 pipe.send_bytes(data or b"")
@@ -131,12 +131,8 @@ class Processes:
         self.close()
 
 
-def is_picklable(function: Callable) -> bool:
-    """Whether `function` can be sent to a process."""
-    return _pickled(function) is not None
-
-
-def _pickled(function: Callable) -> bytes | None:
+def pickled(function: Callable) -> bytes | None:
+    """`function` as it is sent to a process; None if it cannot be."""
     try:
         return pickle.dumps(function, protocol=5)
     except Exception:  # e.g. a closure or an open file

@@ -321,10 +321,7 @@ def shared(array: np.ndarray) -> Tensor:
 def _titles_of(features: Any, where: str) -> tuple[str, ...] | None:
     """The titles of a data frame's columns; None if they only count from 0."""
     columns = getattr(features, "columns", None)
-    if columns is None:
-        return None
-    titles = tuple(map(str, columns))
-    return _checked_titles(titles, where)
+    return None if columns is None else _checked_titles(tuple(map(str, columns)), where)
 
 
 def _checked_titles(titles: tuple[str, ...], where: str) -> tuple[str, ...] | None:

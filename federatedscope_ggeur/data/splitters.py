@@ -171,10 +171,8 @@ def _check_shares(name: str, shares: Shares, task: Task) -> None:
             f"data.splitter: '{name}' must return shares of shape ({m},) or "
             f"({m}, {num_classes}), 0 or more with a sum of at most 1, got {of_rows}"
         )
-    if whole(0)(shares.min_per_class):
-        raise ConfigError(
-            f"data.splitter: min_per_class of '{name}' {whole(0)(shares.min_per_class)}"
-        )
+    if problem := whole(0)(shares.min_per_class):
+        raise ConfigError(f"data.splitter: min_per_class of '{name}' {problem}")
 
 
 def _check_holders(name: str, holders: np.ndarray, rows: int, task: Task) -> None:

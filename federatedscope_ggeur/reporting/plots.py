@@ -64,7 +64,11 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     else:
         axes.text(0.5, 50, "no round was evaluated", ha="center", va="center")
         axes.set_ylim(0, 100)
-    _label(axes)
+    axes.set_xlabel("round")
+    axes.set_ylabel("test accuracy (%)")
+    ticks = MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10])
+    axes.xaxis.set_major_locator(ticks)
+    axes.grid(True, color="0.9", linewidth=0.8)
     look = {"loc": "left", "fontsize": 10, "color": "0.4"}
     axes.set_title(_title(results), parse_math=False, **look)
     write_figure(path, figure)
@@ -99,7 +103,8 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
         dashed = {"linestyle": "--"} if name in results.unseen_domains else {}
         scores = [record.accuracy.get(name) for record in evaluated]
         drawn = _draw_line(axes, rounds, scores, markersize=4, **look, **dashed)
-        entries.append((drawn, _shown(name, results.unseen_domains)))
+        whose = " (unseen)" * (name in results.unseen_domains)
+        entries.append((drawn, shortened(name, _LEGEND_CHARACTERS) + whose))
         if calibrated is not None:
             score = calibrated.accuracy.get(name)
             _draw_dot(axes, behind, score, look["color"], look["marker"], 50)
@@ -138,10 +143,6 @@ def _title(results: Results) -> str:
     )
 
 
-def _shown(name: str, unseen) -> str:
-    return shortened(name, _LEGEND_CHARACTERS) + " (unseen)" * (name in unseen)
-
-
 def _draw_line(axes, rounds, scores, **look) -> Line2D:
     y = [float("nan") if score is None else 100 * score for score in scores]
     (line,) = axes.plot(rounds, y, markevery=max(1, len(rounds) // 10), **look)
@@ -173,12 +174,3 @@ def add_legend(owner: Axes | Figure, entries: Sequence[tuple], **look) -> None:
     for text, (_, label) in zip(legend.get_texts(), entries):
         text.set_text(label)
         text.set_parse_math(False)
-
-
-def _label(axes) -> None:
-    axes.set_xlabel("round")
-    axes.set_ylabel("test accuracy (%)")
-    axes.xaxis.set_major_locator(
-        MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10])
-    )
-    axes.grid(True, color="0.9", linewidth=0.8)

@@ -52,7 +52,7 @@ def write_run(
         write_atomically(folder / run_files.METRICS_FILE, metrics_csv(results))
         draw_curve(results, folder / run_files.CURVE_FILE)
     finally:
-        _write_models(folder, results, head, own)
+        _write_models(folder, head, own)
 
 
 def write_left(
@@ -72,11 +72,11 @@ def write_left(
     """
     folder = Path(folder)
     write_atomically(folder / run_files.RESULTS_FILE, results.to_json())
-    _write_models(folder, results, head, own)
+    _write_models(folder, head, own)
 
 
 def _write_models(
-    folder: Path, results: Results, head: bytes | None, own: Iterable[tuple[int, bytes]]
+    folder: Path, head: bytes | None, own: Iterable[tuple[int, bytes]]
 ) -> None:
     if head is not None:
         write_atomically(folder / run_files.HEAD_FILE, head)

@@ -571,12 +571,6 @@ def test_write_run_writes_nothing_when_results_cannot_be_written(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_run_leaves_its_numbers_and_their_curve(tmp_path):
-    reporting.write_run(tmp_path, make_results([{"clean": 0.5}]))
-    left = ["curve.png", "metrics.csv", "results.json"]
-    assert sorted(os.listdir(tmp_path)) == left
-
-
 # Whose model is to predict: one number for all rows, or one for each.
 
 

@@ -31,12 +31,8 @@ from .base import Encoder, EncoderSettings, register_encoder
 
 logger = get_logger(__name__)
 
-SUFFIX = "-quickgelu"
-
-
-def plain_name(model: str) -> str:
-    """The model's name without the suffix "-quickgelu"."""
-    return model[: -len(SUFFIX)] if model.endswith(SUFFIX) else model
+#: What the name of a model ends with that open_clip builds with QuickGELU.
+_SUFFIX = "-quickgelu"
 
 
 def needs_quick_gelu(
@@ -196,11 +192,11 @@ def load_open_clip(settings: EncoderSettings, device: torch.device) -> OpenClip:
         )
     config = library.get_model_config(settings.model)
     weights = find_weights(settings, bool(config.get("quick_gelu", False)))
-    name = settings.model if weights.quick_gelu else plain_name(settings.model)
+    plain = settings.model.removesuffix(_SUFFIX)
+    name = settings.model if weights.quick_gelu else plain
     model, transform = _build(library, name, weights, config["text_cfg"])
     digits = weights.digits or torch_models.state_hash(model)
     model = model.to(device)
-    plain = plain_name(settings.model)
     gelu = " QuickGELU" if weights.quick_gelu else ""
     return OpenClip(
         name=name,
@@ -357,7 +353,7 @@ def _tag(settings: EncoderSettings) -> dict:
     """
     registry = import_module("open_clip.pretrained")
     name = settings.pretrained
-    for model in (plain_name(settings.model), settings.model):
+    for model in (settings.model.removesuffix(_SUFFIX), settings.model):
         if published := registry.get_pretrained_cfg(model, name):
             return published
     tags = registry.list_pretrained_tags_by_model(model)

@@ -26,6 +26,7 @@ from PIL import Image
 from federatedscope_ggeur.errors import DataError
 
 from . import layout, trees
+from .bundled_digits import DIGITS
 from .files import stamp_of
 from .layout import ImageDataSet, ImageDomain, Images, Layout, nested, shown, subfolders
 
@@ -318,7 +319,6 @@ def _pixels(batch: dict) -> np.ndarray:
 
 _IDX_UBYTE = 8
 _USPS_SIDE = 16
-_DIGITS = tuple(str(digit) for digit in range(10))
 _TRAINS = ("train", "imgs_train")
 _TESTS = ("test", "val", "valid", "imgs_valid")
 
@@ -478,12 +478,12 @@ def read_digits(root: str | Path) -> ImageDataSet:
             raise _LAYOUT.lacking(root, "holds none of the four sets")
         _LAYOUT.log_absent(root, domains)
         held = {
-            name: {_DIGITS[c] for part in parts for c in np.unique(part.labels)}
+            name: {DIGITS[c] for part in parts for c in np.unique(part.labels)}
             for name, parts in domains.items()
         }
         trees.check_same_classes(held, dict.fromkeys(domains, root))
         made = tuple(ImageDomain(name, *parts) for name, parts in domains.items())
-        return ImageDataSet("digits", made, _DIGITS)
+        return ImageDataSet("digits", made, DIGITS)
 
 
 def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
@@ -512,10 +512,10 @@ def _places(folder: Path, domain: str) -> list[Path]:
 
 def _read_tree(root: Path, domain: str, folder: Path) -> tuple[Images, Images]:
     tree = trees.read_domain(domain, folder, trains=_TRAINS, tests=_TESTS)
-    strange = sorted(tree.classes - set(_DIGITS))
+    strange = sorted(tree.classes - set(DIGITS))
     if strange:
         raise _LAYOUT.problem(folder, f"it has the classes {shown(strange)}.")
     if tree.test is None:
         raise _LAYOUT.problem(folder, "it has no test part.")
-    train = trees.images_of(root, tree.train, _DIGITS)
-    return train, trees.images_of(root, tree.test, _DIGITS)
+    train = trees.images_of(root, tree.train, DIGITS)
+    return train, trees.images_of(root, tree.test, DIGITS)

@@ -243,6 +243,11 @@ class Truth:
         zero = torch.zeros(self.num_classes, dtype=torch.int64)
         return sum((self.counts(k) for k in self.clients), zero)
 
+    def few_of_others(self, client: int, least: int) -> list[int]:
+        """The classes of which the other clients have rows, but fewer than `least`."""
+        others = self.totals - self.counts(client)
+        return torch.nonzero((others > 0) & (others < least)).flatten().tolist()
+
     def rows(self, client: int, c: int) -> Tensor:
         """The rows of class `c` of a client, float64."""
         x, y = self.clients[client]

@@ -74,7 +74,7 @@ def audit(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return COULD_NOT
     verdicts = {who: Verdict.of(findings, options.level, who) for who in ADVERSARIES}
-    say(*table(findings))
+    say(*text_table([_HEAD, *map(_cells, findings)], left=range(len(_HEAD))))
     say(*map(verdict_line, verdicts.values()))
     claimed = " and ".join(privacy_of(cfg).against) or "nobody"
     say(f"this run claims to resist {claimed}", NO_PROOF)
@@ -109,11 +109,6 @@ def verdict_line(one: Verdict) -> str:
     about = "; ".join(filter(None, parts))
     about = f" ({about})" if about else ""
     return f"{_WHO[one.adversary]}, level {one.level}: {one.outcome}{about}"
-
-
-def table(findings: Sequence[AttackResult]) -> list[str]:
-    """The findings as lines of a table."""
-    return text_table([_HEAD, *map(_cells, findings)], left=range(len(_HEAD)))
 
 
 def _cells(one: AttackResult) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
     None if the other clients have enough rows of every class.
     """
     least = settings.min_samples
-    gains = {k: _few(truth, k, least) for k in truth.clients}
+    gains = {k: truth.few_of_others(k, least) for k in truth.clients}
     liar = max(gains, key=lambda k: (len(gains[k]), -k))
     if not gains[liar]:
         return None
@@ -71,11 +71,6 @@ def spoken_of(claim: Claim, labels: Tensor) -> Tensor:
     return torch.nonzero(~made_up[labels]).flatten()
 
 
-def _few(truth: Truth, k: int, least: int) -> list[int]:
-    others = truth.totals - truth.counts(k)
-    return torch.nonzero((others > 0) & (others < least)).flatten().tolist()
-
-
 def a11(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     """A11, by one lying client: subtract the invented rows from class means.
 
@@ -92,7 +87,7 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
         return report.nothing("the other clients hold enough rows of every class")
     claim, lied = seen.lied.claim, seen.lied.seen
     report = replace(report, observer=f"client {claim.liar}")
-    few = len(_few(truth, claim.liar, seen.role.min_samples))
+    few = len(truth.few_of_others(claim.liar, seen.role.min_samples))
     if lied is None:
         return report.counted(MEANS, 0, few, f"refused: {seen.lied.refusal}")
     x, y = truth.clients[claim.liar]

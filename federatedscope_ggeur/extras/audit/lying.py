@@ -26,34 +26,24 @@ from .base import Claim
 
 
 @dataclass(frozen=True)
-class _Claimed:
+class _Claimed(ClientRows):
     """The vectors of a lying client, from its own rows and invented rows.
 
-    It replaces `ClientRows`. The liar always denies that it owns nearly all rows of a
-    class, or of all classes.
+    The liar always denies that it owns nearly all rows of a class, or of all classes.
     """
 
-    rows: ClientRows
     claim: Claim
-
-    @property
-    def features(self) -> Tensor:
-        return self.rows.features
-
-    @property
-    def labels(self) -> Tensor:
-        return self.rows.labels
 
     @property
     def fits(self) -> bool:
         return True
 
     def counts(self) -> np.ndarray:
-        return self.rows.counts() + self.claim.rows.numpy().view(np.uint64)
+        return super().counts() + self.claim.rows.numpy().view(np.uint64)
 
     def means(self, named: Named) -> np.ndarray:
-        limbs, flags = self.rows.settings.limbs(MEANS), len(named.classes) + 1
-        told = self.rows.means(named)
+        limbs, flags = self.settings.limbs(MEANS), len(named.classes) + 1
+        told = super().means(named)
         told.reshape(limbs, -1)[:, -flags:] = 0
         return told
 
@@ -61,10 +51,9 @@ class _Claimed:
         o, claim = origin.double(), self.claim
         rows = int(claim.rows[list(named.classes)].sum())
         about = claim.scatter * torch.eye(len(o)).double() + rows * torch.outer(o, o)
-        settings = self.rows.settings
-        limbs = settings.limbs(POOLED)
-        more = encode(svec(about.numpy()), settings.fraction_bits, limbs)
-        return added(self.rows.pooled(named, origin), more, limbs)
+        limbs = self.settings.limbs(POOLED)
+        more = encode(svec(about.numpy()), self.settings.fraction_bits, limbs)
+        return added(super().pooled(named, origin), more, limbs)
 
 
 def lying(
@@ -72,6 +61,5 @@ def lying(
 ) -> Participant:
     """Make a client that follows the protocol but lies about its rows."""
     liar = Participant(number, features, labels, settings)
-    rows = _Claimed(ClientRows(features, labels, settings), claim)
-    liar._rows = rows  # type: ignore[assignment]
+    liar._rows = _Claimed(features, labels, settings, claim)
     return liar

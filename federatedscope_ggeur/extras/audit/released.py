@@ -55,7 +55,7 @@ def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackR
     """
     release = seen.noisy
     assert release is not None, "there is no release"
-    least = {k: _few(truth, k) for k in truth.clients}
+    least = {k: truth.few_of_others(k, _FEW + 1) for k in truth.clients}
     k = max(least, key=lambda k: (len(least[k]), -k))
     report = Report("A11", f"the server and client {k}", adversary=LYING)
     if not least[k]:
@@ -73,11 +73,6 @@ def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackR
         f"median cosine {float(near.median()):.2f}, largest {float(near.max()):.2f}; "
         "the guesses contain the client's own noise",
     )
-
-
-def _few(truth: Truth, k: int) -> list[int]:
-    others = truth.totals - truth.counts(k)
-    return torch.nonzero((others > 0) & (others <= _FEW)).flatten().tolist()
 
 
 def _cut(release: NoisyStatistics, features: Tensor) -> Tensor:

@@ -115,12 +115,10 @@ class Owner:
         They have mean 0 and scatter ``scatter I``. If nearly all rows of the class are
         invented, the client knows the class mean.
         """
-        n, mean = int(self.counts[c]), self.means[c].clone()
-        if not rows:
-            return
+        n = int(self.counts[c])
         self._claims += rows
         self._claimed += scatter
-        self.means[c] = mean * n / (n + rows)
+        self.means[c] = self.means[c] * n / (n + rows)
         self.counts[c] += rows
         if scatter:
             self.filled = c
@@ -330,24 +328,6 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> list[AttackResult]:
     return report.counted("others' means known", right, tried, note)
 
 
-def _shift(owner: Owner, centred: Tensor) -> Tensor | None:
-    """The common difference between the class means and the `centred` means.
-
-    The client computes it from the class that it has filled with invented rows. Without
-    such a class, it takes the classes that only this client has, or else the class of
-    which it has the largest share.
-    """
-    share = owner.counts / owner.totals.clamp(min=1)
-    if not float(share.max()) > 0:
-        return None
-    places = owner.sole
-    if not len(places):
-        places = share.argmax()[None]
-    if owner.filled is not None:
-        places = torch.tensor([owner.filled])
-    return (owner.means[places] - centred[places]).mean(dim=0)
-
-
 def _common(seen: Transcript, within: Tensor, rows: int, classes: int) -> Tensor:
     """The common covariance [D, D] of a head, from a scatter `within` classes."""
     form = seen.form
@@ -410,8 +390,17 @@ def _gram_of_own(form: RidgeRegression, owner: Owner) -> Tensor:
 
 
 def _shifted(centred: Tensor, owner: Owner, seen: Transcript) -> dict[int, Tensor]:
-    """Add the common shift to the `centred` means, if the client can compute it."""
-    shift = _shift(owner, centred)
-    if shift is None:
-        return {}
+    """Add to the `centred` means their common difference from the class means.
+
+    The client computes it from the class that it has filled with invented rows. Without
+    such a class, it takes the classes that only this client has, or else the class of
+    which it has the largest share.
+    """
+    places = owner.sole
+    if not len(places):
+        share = owner.counts / owner.totals.clamp(min=1)
+        places = share.argmax()[None]
+    if owner.filled is not None:
+        places = torch.tensor([owner.filled])
+    shift = (owner.means[places] - centred[places]).mean(dim=0)
     return {c: centred[c] + shift for c in seen.head_classes}

@@ -16,15 +16,11 @@ def a6(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:
     if not ranks:
         why = "the server sends no shape of a single class, or only of full rank"
         return report.nothing(why)
-    told = _rows_of_classes(seen, truth)
-    right = sum(rank + 1 == int(told[c]) for c, rank in ranks.items())
+    right = 0
+    for c, rank in ranks.items():
+        rows = sum(int(upload.counts[c]) for upload in seen.uploads.values())
+        right += rank + 1 == rows
     return report.counted("classes whose rows are known exactly", right, len(ranks))
-
-
-def _rows_of_classes(seen: Transcript, truth: Truth) -> torch.Tensor:
-    """The number of rows of each class in the clients' statistics: [C]."""
-    zero = torch.zeros(truth.num_classes, dtype=torch.int64)
-    return sum((upload.counts for upload in seen.uploads.values()), zero)
 
 
 def a7(seen: Transcript, truth: Truth, clock: Clock) -> list[AttackResult]:

@@ -16,7 +16,8 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,7 @@ class BookEntry:
         When the rows were added, UTC.
     statistics : GridStatistics
     salt : bytes
-        The salt of the entry's commitment.
+        The salt of the entry's commitment; by default a new one.
     """
 
     number: int
@@ -228,20 +229,7 @@ class BookEntry:
     domain: str
     since: str
     statistics: GridStatistics
-    salt: bytes
-
-    @classmethod
-    def new(
-        cls,
-        number: int,
-        client: int,
-        domain: str,
-        since: str,
-        statistics: GridStatistics,
-    ) -> BookEntry:
-        """Make an entry with a new salt."""
-        salt = secrets.token_bytes(_SALT)
-        return cls(number, client, domain, since, statistics, salt)
+    salt: bytes = field(default_factory=partial(secrets.token_bytes, _SALT))
 
     @property
     def name(self) -> str:

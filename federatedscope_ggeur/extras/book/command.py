@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -148,8 +148,8 @@ def verify(arguments: Sequence[str]) -> int:
     from .runs import verify as proven
 
     book = None if options.book is None else Federation.load(options.book)
-    receipt = None if options.receipt is None else _json(options.receipt)
-    for line in proven(_json(options.file), book, receipt):
+    receipt = None if options.receipt is None else _read(options.receipt, json.loads)
+    for line in proven(_read(options.file, json.loads), book, receipt):
         say(line)
     return 0
 
@@ -209,10 +209,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _names(path: str) -> list[str]:
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"'{path}' cannot be read: {error}") from error
+    lines = _read(path, str.splitlines)
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -236,8 +233,9 @@ def _numbers(text: str) -> list[int]:
         ) from None
 
 
-def _json(path: str) -> Any:
+def _read(path: str, parse: Callable[[str], Any]) -> Any:
+    """What `parse` makes of a file's text."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return parse(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"'{path}' cannot be read: {error}") from error

@@ -272,7 +272,7 @@ class Federation:
         entries = []
         for client, domain, statistics in joining:
             self._check_joining(client, statistics)
-            entry = BookEntry.new(len(links), client, domain, now, statistics)
+            entry = BookEntry(len(links), client, domain, now, statistics)
             before = links[-1].hash
             links.append(
                 ChainLink(len(links), "join", client, now, (), entry.commitment, before)
@@ -822,7 +822,7 @@ class Federation:
         if new is not None:
             statistics, domain, since = new
             assert who is not None, "statistics are a client's"
-            entry = BookEntry.new(number, who, domain, since, statistics)
+            entry = BookEntry(number, who, domain, since, statistics)
             entries[number], commitment = entry, entry.commitment
             files[entry.name] = entry.to_bytes()
         end = self.links[-1].hash

@@ -15,8 +15,9 @@ from image_miniatures import (
     write_domainnet,
     write_released_office_home,
 )
+from test_partition import divide
 
-from federatedscope_ggeur.data import load_data, partition, validation_share
+from federatedscope_ggeur.data import load_data, validation_share
 from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.published import (
     OFFICE_HOME_CLASSES,
@@ -129,14 +130,7 @@ def test_office_caltech_with_the_sizes_of_fedbn(tmp_path, settings):
         _draw_complete(tmp_path / "tree", domain)
     root, options = str(tmp_path / "tree"), {"split": "fedbn"}
     data = load_data("office_caltech@ggeur", root, FEDBN_SPLITS, 0, settings, options)
-    found = partition(
-        data,
-        client_num=4,
-        splitter="iid",
-        splitter_args=[],
-        seed=0,
-        validation=validation_share(FEDBN_SPLITS),
-    )
+    found = divide(data, clients=4, validation=validation_share(FEDBN_SPLITS))
     sizes = {c.domain: (len(c.train), len(c.val), len(c.test)) for c in found.clients}
     assert sizes == FEDBN
 
@@ -350,12 +344,12 @@ def test_lists_that_do_not_fit(tmp_path, old, new, message):
 DOMAINS = FOLDERS["pacs"][0]
 
 
-def write_lists(folder, domains=DOMAINS, images=3):
-    """As published: the last image of each class is for validation."""
+def write_lists(folder, domains=DOMAINS):
+    """As published: the last of three images of each class is for validation."""
     folder.mkdir(parents=True, exist_ok=True)
     for domain in domains:
         lines = [
-            [f"{domain}/{name}/pic_{i:03}.jpg {label}\n" for i in range(images)]
+            [f"{domain}/{name}/pic_{i:03}.jpg {label}\n" for i in range(3)]
             for label, name in enumerate(PACS_CLASSES, 1)
         ]
         parts = {

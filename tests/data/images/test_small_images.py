@@ -23,8 +23,9 @@ from image_miniatures import (
     write_pickle,
     write_tiny_imagenet,
 )
+from test_partition import divide
 
-from federatedscope_ggeur.data import IMAGE_READERS, load_data, partition
+from federatedscope_ggeur.data import IMAGE_READERS, load_data
 from federatedscope_ggeur.data.images.femnist import read_femnist
 from federatedscope_ggeur.data.images.packed import read_cifar10, read_cifar100
 from federatedscope_ggeur.data.images.tiny_imagenet import read_tiny_imagenet
@@ -317,10 +318,8 @@ def test_writers_are_clients(tmp_path, settings):
     write_leaf(tmp_path / "all_data" / "all_data_0.json", leaf_users(rows))
     for _ in range(2):  # made, and read again
         data = load_data("femnist@ggeur", str(tmp_path), [0.8, 0.0, 0.2], 0, settings)
-        found = partition(
-            data, client_num=4, splitter="natural", splitter_args=[], seed=0
-        )
-        for number, client in enumerate(found.clients):
+        clients = divide(data, "natural", clients=4).clients
+        for number, client in enumerate(clients):
             assert set(client.train.users.tolist()) == {number}
             assert set(client.test.users.tolist()) <= {number}
             assert len(client.train) + len(client.test) == 20 + number

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_partition import numbers
+from test_partition import divide, numbers
 
-from federatedscope_ggeur.data import DataSet, Domain, Embeddings, partition
+from federatedscope_ggeur.data import DataSet, Domain, Embeddings
 from federatedscope_ggeur.errors import ConfigError
 
 # Data of one domain for tests of splitters, and what each client gets of it.
@@ -34,10 +34,7 @@ def divided(splitter, args, clients, train, test=None, seed=0, classes=None):
     test = train if test is None else test
     classes = int(train.labels.max()) + 1 if classes is None else classes
     data = DataSet((Domain("d", train, test),), tuple(map(str, range(classes))), "none")
-    found = partition(
-        data, client_num=clients, splitter=splitter, splitter_args=args, seed=seed
-    )
-    return found.clients
+    return divide(data, splitter, args, clients, seed).clients
 
 
 def check_partition(clients, train):

@@ -19,17 +19,10 @@ from federatedscope_ggeur.models import build_closed_form
 CLOCK = Clock(3600)
 
 
-def settings_of(*settings, classes=4, dim=12, clients=3):
-    """Both roles' settings."""
-    cfg = load_config("ggeur_quickstart.yaml", list(settings))
-    made = run_settings(cfg, classes, dim, clients)
-    return {"role": made.role}
-
-
-def relu_rows(seed, n, dim=300, zeros=0.3):
+def relu_rows(seed, n):
     """Rows that are not negative, many entries of them 0."""
     rng = np.random.default_rng(seed)
-    x = rng.gamma(2.0, size=(n, dim)) * (rng.random((n, dim)) > zeros)
+    x = rng.gamma(2.0, size=(n, 300)) * (rng.random((n, 300)) > 0.3)
     return torch.tensor(x, dtype=torch.float32)
 
 
@@ -61,10 +54,10 @@ def merged(clients, classes=4):
     return Statistics.from_embeddings(x, y, classes)
 
 
-def owned(dim=12, classes=4, rows=30, few=1, sole=1, seed=0, others=25):
+def owned(dim=12, classes=4, rows=30, few=1, sole=1, others=25):
     """Client 1 holds all but `few` rows of class 0 and all of `sole` classes; clients 2
     and 3 share the others'."""
-    rng, centres = np.random.default_rng(seed), gaussian(seed + 50, classes, dim) * 3
+    rng, centres = np.random.default_rng(0), gaussian(50, classes, dim) * 3
     held = {1: [], 2: [], 3: []}
     for c in range(classes):
         held[1].append((c, rows))
@@ -94,13 +87,13 @@ def head_of(clients, name, options=None, classes=4, but=()):
 
 
 def transcript(settings=(), form=None, **seen):
-    known = settings_of(*settings)
+    cfg = load_config("ggeur_quickstart.yaml", list(settings))
+    role = run_settings(cfg, 4, 12, 3).role
     if form is not None:
-        role = known["role"]
         demands = replace(role.demands, closed_form=True)
         own = role.with_own(ClosedFormSettings(form))
-        known["role"] = replace(own, demands=demands)
-    return Transcript(**{**known, **seen})
+        role = replace(own, demands=demands)
+    return Transcript(role, **seen)
 
 
 def only(findings):
