@@ -434,7 +434,7 @@ class Record:
     Parameters
     ----------
     request : mapping
-        The result of `Request.without_root`.
+        The result of `RecordQuery.without_root`.
     root : str
         The folder of the images when they were embedded.
     name : str

@@ -173,7 +173,7 @@ class RoundRecord:
         The test accuracy of each domain; None for a domain without test rows. If the
         round was not evaluated, `accuracy`, `avg`, `std` and `loss` are None.
     avg, std : float or None
-        See `summary.average`.
+        See `lines.average`.
     loss : float or None
         The mean cross-entropy over all test rows.
     seconds : float
@@ -636,7 +636,7 @@ CalibratedBy = Literal["leave_one_out", "totals", "validation", "start", "held_o
 
 @dataclass(frozen=True)
 class Final:
-    """The score of a run, made by `summary.summarise`.
+    """The score of a run, made by `lines.summarise`.
 
     Attributes
     ----------

@@ -40,7 +40,7 @@ class EncoderSettings(Section):
     Parameters
     ----------
     name : str
-        The name of a registered encoder: open_clip, timm, hog, pixels, image, run, or
+        The name of a registered encoder: open_clip, timm, hog, pixels, image, or
         one of your own.
     model : str
         The encoder's model. "" stands for its default.

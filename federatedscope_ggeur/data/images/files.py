@@ -59,7 +59,7 @@ class FileLoader:
         return load_image(self.path(row))
 
     def path(self, row: int) -> str:
-        """The file of an image. Others may load it in another way, see `decode`."""
+        """The file of an image. `ggeur.encoder.decode` names other ways to load it."""
         return self.paths[row]
 
 

@@ -2,7 +2,7 @@
 
 A2, A3, A8, A10: members are told where something says so, and not by chance.
 
-Tests of audit/class_rows.py, too: A1 and A1b, which solve for rows.
+Tests of audit/known_rows.py, too: A1 and A1b, which solve for rows.
 """
 
 from dataclasses import replace
