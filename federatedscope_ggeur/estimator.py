@@ -16,6 +16,7 @@ import torch
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.keys import get_key, read
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.cfg_ggeur.run_settings import held_for_validation
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.data import (
     ClientData,
@@ -23,7 +24,6 @@ from federatedscope_ggeur.data import (
     Domain,
     FederatedData,
     class_counts,
-    validation_share,
 )
 from federatedscope_ggeur.data.labels import NAMES, as_array, matched
 from federatedscope_ggeur.data.partition import ALL
@@ -490,7 +490,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             return divide(cfg, DataSet(tuple(parts), names, _ENCODER, given=given))
         holders = [client for client, _ in pairs]
         self.clients_ = pairs if len(set(holders)) < len(holders) else holders
-        share = validation_share(cfg.data.splits)
+        share = held_for_validation(cfg)
         held: Sequence[ClientData] = data.clients
         if share:
             held = tuple(client.hold_out(share, cfg.seed) for client in held)

@@ -13,6 +13,7 @@ from federatedscope_ggeur.data import (
     EncoderSettings,
     EncodingSettings,
     ExtractionSettings,
+    validation_share,
 )
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 from federatedscope_ggeur.errors import ConfigError
@@ -283,6 +284,23 @@ def _memory_limit(own: RunKeys, device: torch.device) -> float:
     is_default = own.memory_limit == RunKeys.memory_limit
     free = free_memory(device) if is_default else None
     return own.memory_limit if free is None else GPU_SHARE * free
+
+
+def held_for_validation(cfg) -> float:
+    """The share of its training rows that a client sets aside (`validation_share`).
+
+    Raises
+    ------
+    ConfigError
+        Some are set aside under differential privacy.
+    """
+    share = validation_share(cfg.data.splits)
+    if share and demands_of(cfg).noisy:
+        raise ConfigError(
+            "data.splits: the second number must be 0 under differential privacy: one "
+            "row more would change which other rows a client sets aside"
+        )
+    return share
 
 
 def divides_by_domain(cfg) -> bool:

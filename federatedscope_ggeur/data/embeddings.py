@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -206,6 +207,19 @@ class Embeddings:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def hashes(self, purpose: str, size: int) -> Iterator[int]:
+        """Yield a number of `size` bytes for each row: a hash of its features, label
+        and weight, and of `purpose`."""
+        features = np.ascontiguousarray(self.features.cpu().numpy())
+        labels = [str(label) for label in self.labels.tolist()]
+        if self.weights is not None:
+            labels = [f"{c} weight {w}" for c, w in zip(labels, self.weights.tolist())]
+        dtype = str(features.dtype)
+        for row, label in zip(features, labels):
+            hashed = hashlib.blake2b(row, digest_size=size)
+            hashed.update(f"{purpose} {label} {dtype}".encode())
+            yield int.from_bytes(hashed.digest(), "little")
+
     @property
     def dim(self) -> int:
         """D, the length of one embedding."""
@@ -248,11 +262,15 @@ class Embeddings:
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain: its name, its training rows and its test rows."""
+    """One domain: its name, its training rows and its test rows.
+
+    `is_drawn` says that ``data.splits`` divided the rows, and not who brought them.
+    """
 
     name: str
     train: Embeddings
     test: Embeddings
+    is_drawn: bool = False
 
 
 @dataclass(frozen=True)

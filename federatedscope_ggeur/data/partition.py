@@ -605,18 +605,6 @@ def pool_hash(dataset: DataSet) -> str:
 
 
 def _hash_of(parts: Iterable[tuple[str, Embeddings]]) -> str:
-    total = sum(_sum_of_hashes(split, rows) for split, rows in parts) % _MODULUS
+    hashes = (n for split, rows in parts for n in rows.hashes(split, _BYTES))
+    total = sum(hashes) % _MODULUS
     return hashlib.sha256(total.to_bytes(_BYTES, "little")).hexdigest()
-
-
-def _sum_of_hashes(split: str, rows: Embeddings) -> int:
-    features = np.ascontiguousarray(rows.features.cpu().numpy())
-    labels = [str(label) for label in rows.labels.tolist()]
-    if rows.weights is not None:
-        labels = [f"{c} weight {w}" for c, w in zip(labels, rows.weights.tolist())]
-    total, dtype = 0, str(features.dtype)
-    for row, label in zip(features, labels):
-        hashed = hashlib.blake2b(row, digest_size=_BYTES)
-        hashed.update(f"{split} {label} {dtype}".encode())
-        total += int.from_bytes(hashed.digest(), "little")
-    return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from federatedscope_ggeur.errors import ConfigError, did_you_mean
@@ -13,7 +14,7 @@ from .embeddings import DataSet
 from .encoding import Encoded, Encoding, EncodingSettings, Pending, encoded, find_images
 from .images import IMAGE_READERS
 from .images.layout import ImageReader
-from .split import check_splits
+from .split import check_splits, split_by_row
 from .transforms import NO_TRANSFORM, transform_data
 
 SUFFIX = "@ggeur"
@@ -74,6 +75,7 @@ def load_data(
     encoder: EncodingSettings | None = None,
     options: Mapping[str, object] = _NONE,
     transform: str = NO_TRANSFORM,
+    by_row: bool = False,
 ) -> DataSet:
     """Read the data set that ``data.type`` names. Images are embedded first.
 
@@ -95,6 +97,8 @@ def load_data(
     transform : {"none", "l2", "sqrt_l2", "lift"}
         The transform of embeddings. Embeddings of images stay as the encoder makes
         them.
+    by_row : bool
+        Whether each embedding's part depends on itself alone; see `split_by_row`.
 
     Raises
     ------
@@ -108,8 +112,16 @@ def load_data(
     if is_image_type(data_type):
         data = embed_data(data_type, root, encoder, options).data_set(splits, seed)
         return transform_data(data, NO_TRANSFORM)
-    data = reader(root, splits, seed, **filled_in(reader, options))
+    # `split_by_row` gets all rows.
+    shares = [part / sum(splits) for part in splits] if by_row else splits
+    data = reader(root, shares, seed, **filled_in(reader, options))
     check_returned(f"the reader of data.type '{data_type}'", reader, data, DataSet)
+    if by_row:
+        domains = [
+            split_by_row(domain, splits, seed) if domain.is_drawn else domain
+            for domain in data.domains
+        ]
+        data = replace(data, domains=tuple(domains))
     return transform_data(data, transform)
 
 

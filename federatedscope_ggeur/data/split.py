@@ -1,4 +1,4 @@
-"""Split rows class by class: into training, validation and test parts, or evenly."""
+"""Split rows: into training, validation and test parts, or evenly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numbers import Real
 import numpy as np
 
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.rng import numpy_generator
+from federatedscope_ggeur.rng import derive_seed, numpy_generator
 
 from .embeddings import Domain, Embeddings
 
@@ -102,13 +102,40 @@ def split_domain(rows: Embeddings, splits: Sequence[float], seed: int) -> Domain
     rng = numpy_generator(seed, "split", rows.domain)
     kept = splits[0] + splits[1]
     train, test = stratified_split(rows.labels.numpy(), kept, splits[2], rng)
+    return _divided(rows, train, test, splits)
+
+
+def split_by_row(domain: Domain, splits: Sequence[float], seed: int) -> Domain:
+    """Split the rows of a domain, each by a hash of itself.
+
+    Differential privacy needs this: one row more or less moves no other row. Equal rows
+    are in the same part, and classes are in proportion only on the mean.
+
+    Raises
+    ------
+    DataError
+        The domain is so small that one part is empty.
+    """
+    rows = Embeddings.concatenate([domain.train, domain.test], domain.name)
+    purpose = f"split {derive_seed(seed, domain.name)}"
+    places = np.array([number / 2**64 for number in rows.hashes(purpose, 8)])
+    ends = splits[0] + splits[1], sum(splits)
+    train = np.nonzero(places < ends[0])[0]
+    test = np.nonzero((places >= ends[0]) & (places < ends[1]))[0]
+    return _divided(rows, train, test, splits)
+
+
+def _divided(
+    rows: Embeddings, train: np.ndarray, test: np.ndarray, splits: Sequence[float]
+) -> Domain:
     if len(train) == 0 or len(test) == 0:
         raise DataError(
             f"domain '{rows.domain}' has {len(rows)} row(s), which data.splits "
             f"{list(splits)} divides into {len(train)} for training and {len(test)} "
             "for testing; both need at least one. Add rows or change data.splits."
         )
-    return Domain(rows.domain, rows.select(train), rows.select(test))
+    kept, tested = rows.select(train), rows.select(test)
+    return Domain(rows.domain, kept, tested, is_drawn=True)
 
 
 def hold_out(

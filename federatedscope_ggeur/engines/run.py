@@ -24,6 +24,7 @@ from federatedscope_ggeur.cfg_ggeur.check import (
     check_embedding_dim,
     check_places,
 )
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import (
     default_config,
@@ -422,8 +423,9 @@ def load_data_set(cfg) -> DataSet:
 def what_to_load(cfg) -> tuple:
     """The arguments of `load_data`, equal for two configs with the same data set."""
     data_type, root, encoding, own = what_to_embed(cfg)
-    splits = list(cfg.data.splits)
-    return data_type, root, splits, cfg.seed, encoding, own, row_transform(cfg)
+    splits, transform = list(cfg.data.splits), row_transform(cfg)
+    by_row = demands_of(cfg).noisy
+    return data_type, root, splits, cfg.seed, encoding, own, transform, by_row
 
 
 def what_to_embed(cfg) -> tuple:
@@ -448,7 +450,7 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
             splitter_args=cfg.data.splitter_args,
             seed=cfg.seed,
             unseen_domains=unseen,
-            validation=validation_share(cfg.data.splits),
+            validation=run_settings.held_for_validation(cfg),
         )
         data = _pooled(cfg, data)
         # If the splits leave rows out, the seed decides which ones are in the data set.

@@ -28,7 +28,7 @@ from federatedscope_ggeur.data import (
     sizes_of,
     validation_share,
 )
-from federatedscope_ggeur.data.split import split_domain, stratified_split
+from federatedscope_ggeur.data.split import split_by_row, split_domain, stratified_split
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 N = 40
@@ -448,6 +448,28 @@ def test_same_seed_same_split_other_seed_other_split(seed):
 def test_fractions_below_one_leave_rows_out():
     domain = split_domain(numbered(100, "photo", 3), [0.3, 0.0, 0.2], 0)
     assert (len(domain.train), len(domain.test)) == (30, 20)
+
+
+@examples(20)
+@given(st.integers(2, 60), st.integers(0, 9), st.sampled_from([1.0, 0.5]))
+def test_by_row_no_row_moves_another(gone, seed, share):
+    """Splits by class do not keep this."""
+    splits, rows = [0.7 * share, 0.0, 0.3 * share], numbered(90, "photo", 3)
+    whole = split_by_row(split_domain(rows, [0.7, 0.0, 0.3], 0), splits, seed)
+    kept = rows.select([k for k in range(90) if k != gone])
+    less = split_by_row(split_domain(kept, [0.6, 0.0, 0.4], 1), splits, seed)
+    for part in ("train", "test"):
+        before, after = (set(numbers(getattr(d, part))) for d in (whole, less))
+        assert before - after <= {gone}
+        assert after <= before
+
+
+def test_by_row_parts_have_their_shares():
+    domain = split_domain(numbered(4000, "photo", 3), [0.7, 0.0, 0.3], 0)
+    parts = split_by_row(domain, [0.6, 0.0, 0.2], 0)
+    assert abs(len(parts.train) - 2400) < 100
+    assert abs(len(parts.test) - 800) < 100
+    assert not {*numbers(parts.train)} & {*numbers(parts.test)}
 
 
 def test_domain_too_small_to_split_is_refused():

@@ -21,6 +21,7 @@ from federatedscope_ggeur.cfg_ggeur.keys import (
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_nothing,
+    held_for_validation,
     server_evaluates,
 )
 from federatedscope_ggeur.cfg_ggeur.transform import prepared
@@ -30,7 +31,6 @@ from federatedscope_ggeur.data import (
     DataSet,
     Embeddings,
     FederatedData,
-    validation_share,
 )
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.errors import ConfigError, DataError, shown
@@ -319,5 +319,5 @@ def _own_data(cfg) -> SiteData:
             f"data.root: '{cfg.data.root}' has no rows; put the site's data there"
         )
     held = ClientData(client_number(cfg), name, **parts)
-    held = held.hold_out(validation_share(cfg.data.splits), cfg.seed)
+    held = held.hold_out(held_for_validation(cfg), cfg.seed)
     return SiteData(held, dataset, _prepared_of(cfg, dataset))

@@ -53,13 +53,13 @@ def transform(run: Demands) -> str:
 
 
 def start_note(run: Demands) -> str:
-    """A note if the list of classes comes with the data."""
+    """A note if the settings do not name the classes."""
     if run.of(AgreedKeys).class_names:
         return ""
     return (
-        "differential privacy: epsilon does not cover the list of classes, which "
-        "comes with the data, so this list must be public. To fix it beforehand, "
-        f"set {setting('agreed.class_names')}"
+        "differential privacy: epsilon does not cover the list of classes, which must "
+        "be public. Without class_names.txt beside the data it comes from the labels; "
+        f"{setting('agreed.class_names')} fixes it beforehand"
     )
 
 

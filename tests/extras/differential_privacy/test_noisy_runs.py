@@ -221,7 +221,26 @@ def test_given_rows_are_projected(config):
     assert made.history.results().given["unit_length"] is None  # exact, so not told
 
 
-def test_a_list_of_classes_that_comes_with_the_data_is_said(config):
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_row_more_moves_no_other_row(config, embeddings_folder, tmp_path, shift):
+    """So epsilon holds for files that `data.splits` divides, too."""
+    held = dict(np.load(embeddings_folder / "art.npz"))
+    trained = []
+    for rows in (slice(None), slice(shift, len(held["labels"]) - 1 + shift)):
+        folder = tmp_path / str(len(trained))
+        folder.mkdir()
+        np.savez(folder / "art.npz", **{n: v[rows] for n, v in held.items()})
+        own = ["data.root", folder, "federate.client_num", 1, "data.splitter", "iid"]
+        own += ["data.splitter_args", []]
+        data = load_federated_data(config(*DP, *CLIENT, *own))
+        (client,) = data.clients
+        trained.append({row.numpy().tobytes() for row in client.train.features})
+    assert len(trained[0] ^ trained[1]) <= 1
+    with pytest.raises(ConfigError, match="second number must be 0"):
+        load_federated_data(config(*DP, *CLIENT, "data.splits", [0.6, 0.1, 0.3]))
+
+
+def test_a_list_of_classes_that_may_come_with_the_data_is_said(config):
     said = "epsilon does not cover the list of classes"
     assert any(said in note for note in Run(config(*DP, *CLIENT)).notes)
     names = ["ggeur.agreed.class_names", [str(c) for c in range(12)]]
