@@ -28,7 +28,8 @@ from federatedscope_ggeur.data.encoders import (
     resolve,
 )
 from federatedscope_ggeur.data.encoding import EncodingSettings
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.data.labels import checked_names
+from federatedscope_ggeur.errors import ConfigError, DataError, listed, shown
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.printable import get_logger
 
@@ -58,6 +59,9 @@ class TextFeatures:
     key: str
 
 
+logger = get_logger(__name__)
+
+
 def unit(rows: Tensor) -> Tensor:
     """Scale rows of shape (..., D) to length 1, in float64."""
     return torch.nn.functional.normalize(rows.double(), dim=-1)
@@ -73,23 +77,25 @@ def mean_features(each: Tensor) -> Tensor:
     return unit(unit(each).mean(dim=1)).float()
 
 
-def read_text_file(path: Path, num_classes: int, dim: int) -> TextFeatures:
+def read_text_file(path: Path, class_names: Sequence[str], dim: int) -> TextFeatures:
     """Read text features from ``text.npz``.
 
     The file holds ``features`` [C, D], which are scaled to length 1, and
     ``logit_scale``. The latter is the factor s itself and not its logarithm (100 for
-    OpenAI's ViT-B/16).
+    OpenAI's ViT-B/16). An array ``class_names`` [C] says whose row is whose; without
+    it the rows have the order of the data's `class_names`.
 
     Raises
     ------
     DataError
-        The file is missing or damaged, or its shapes do not fit the data.
+        The file is missing or damaged, or its shapes or names do not fit the data.
     """
     how = "numpy.savez(path, features=..., logit_scale=100.0), a row for each class"
     try:
         with np.load(path, allow_pickle=False) as archive:
             rows = np.asarray(archive["features"], dtype=np.float64)
             scale = float(np.asarray(archive["logit_scale"]).reshape(()))
+            own = archive.get("class_names")
     except FileNotFoundError as error:
         raise DataError(
             f"{path}: the file does not exist. Write it with {how}."
@@ -98,10 +104,25 @@ def read_text_file(path: Path, num_classes: int, dim: int) -> TextFeatures:
         raise DataError(
             f"{path}: the file cannot be read ({error}). Write it with {how}."
         ) from error
-    if rows.shape != (num_classes, dim):
+    if rows.shape != (len(class_names), dim):
         raise DataError(
             f"{path}: 'features' has shape {list(rows.shape)}, but the data have "
-            f"{num_classes} classes and D = {dim}."
+            f"{len(class_names)} classes and D = {dim}."
+        )
+    if own is not None:
+        names = checked_names(own, f"{path}: 'class_names'")
+        if set(names) != set(class_names):
+            raise DataError(
+                f"{path}: 'class_names' are {shown(list(names))}, but the data have "
+                f"the classes {shown(list(class_names))}."
+            )
+        rows = rows[[names.index(name) for name in class_names]]
+    elif not (path.parent / "class_names.txt").exists():
+        logger.warning(
+            "%s: its rows are taken for the classes %s, in this order; an array "
+            "class_names beside them says otherwise",
+            path,
+            listed(class_names, 5),
         )
     lengths = np.linalg.norm(rows, axis=1)
     if not np.isfinite(rows).all() or not (lengths > 0).all():
@@ -117,8 +138,6 @@ def read_text_file(path: Path, num_classes: int, dim: int) -> TextFeatures:
     digest = hashlib.sha256(features.numpy().tobytes() + repr(scale).encode())
     return TextFeatures(features, scale, digest.hexdigest())
 
-
-logger = get_logger(__name__)
 
 #: The number of prompts that are encoded at a time.
 BATCH = 64

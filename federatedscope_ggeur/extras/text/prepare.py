@@ -111,7 +111,7 @@ def text_features(
     if identity is None:
         path = Path(cfg.data.root).expanduser() / f"{TEXT}.npz"
         if is_text_file(path):
-            return read_text_file(path, len(names), dim)
+            return read_text_file(path, names, dim)
     # Imported here: runs without text do not need it.
     from .load import load_text
 

@@ -55,15 +55,32 @@ def test_a_class_is_the_mean_of_its_unit_prompts_made_unit():
 def test_a_file_of_ones_own(tmp_path):
     rows = np.random.default_rng(1).normal(size=(3, 4))
     np.savez(tmp_path / "text.npz", features=rows, logit_scale=50.0)
-    found = read_text_file(tmp_path / "text.npz", 3, 4)
+    found = read_text_file(tmp_path / "text.npz", "abc", 4)
     assert found.scale == 50
     assert np.allclose(found.features.norm(dim=1), 1)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     assert np.allclose(found.features, unit, atol=1e-7)
     np.savez(tmp_path / "text.npz", features=2 * rows, logit_scale=50.0)
-    assert read_text_file(tmp_path / "text.npz", 3, 4).key == found.key
+    assert read_text_file(tmp_path / "text.npz", "abc", 4).key == found.key
     np.savez(tmp_path / "text.npz", features=rows, logit_scale=51.0)
-    assert read_text_file(tmp_path / "text.npz", 3, 4).key != found.key
+    assert read_text_file(tmp_path / "text.npz", "abc", 4).key != found.key
+
+
+def test_rows_of_text_may_be_named(tmp_path, caplog):
+    path, rows = tmp_path / "text.npz", np.eye(3)
+    np.savez(path, features=rows, logit_scale=1.0)
+    assert torch.equal(read_text_file(path, ["1", "2", "10"], 3).features, torch.eye(3))
+    assert "for the classes 1, 2, 10, in this order" in caplog.text
+    caplog.clear()
+    np.savez(path, features=rows, logit_scale=1.0, class_names=["1", "10", "2"])
+    found = read_text_file(path, ["1", "2", "10"], 3)
+    assert found.features.argmax(dim=1).tolist() == [0, 2, 1]
+    with pytest.raises(DataError, match="the data have the classes"):
+        read_text_file(path, ["1", "2", "3"], 3)
+    np.savez(path, features=rows, logit_scale=1.0)
+    (tmp_path / "class_names.txt").write_text("x\ny\nz\n")
+    read_text_file(path, "xyz", 3)
+    assert not caplog.text
 
 
 @pytest.mark.parametrize(
@@ -82,12 +99,12 @@ def test_a_file_of_ones_own(tmp_path):
 def test_files_that_cannot_be_used(tmp_path, arrays, problem):
     np.savez(tmp_path / "text.npz", **arrays)
     with pytest.raises(DataError, match=problem):
-        read_text_file(tmp_path / "text.npz", 3, 4)
+        read_text_file(tmp_path / "text.npz", "abc", 4)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
-        read_text_file(tmp_path / "text.npz", 3, 4)
+        read_text_file(tmp_path / "text.npz", "abc", 4)
 
 
 def test_text_is_no_domain_but_a_domain_may_be_called_so(tmp_path):

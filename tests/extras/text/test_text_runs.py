@@ -25,7 +25,7 @@ LDA = ["ggeur.closed_form", "lda"]
 
 @pytest.fixture
 def texts(embeddings_folder):
-    return read_text_file(embeddings_folder / "text.npz", 12, 16)
+    return read_text_file(embeddings_folder / "text.npz", "abcdefghijkl", 16)
 
 
 def ended(cfg):
