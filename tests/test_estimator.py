@@ -413,6 +413,22 @@ def test_heads_of_ones_own():
         made.predict(X, ["south", "north"])
 
 
+@pytest.mark.parametrize("keep", ["best", "average"])
+def test_heads_of_ones_own_beside_a_mixture(keep, tmp_path):
+    """They have one component a class, it has one for each class and client."""
+    draws, site = np.random.default_rng(0), np.arange(400) % 4
+    labels = np.arange(400) // 4 % 3
+    rows = 3 * draws.normal(size=(4, 3, 6))[site, labels] + draws.normal(size=(400, 6))
+    settings = {"ggeur.personal.head": "means", "ggeur.keep": keep}
+    made = FederatedClassifier(settings=settings).fit(rows, labels, site, domains=site)
+    assert made.results_.round0.closed_form.details["closed_form"] == "mixture"
+    made.save(tmp_path / "head")
+    again = FederatedClassifier.load(tmp_path / "head")
+    for one in (made, again):
+        assert one.score(rows, labels, clients=site) > 0.9
+        assert one.score(rows, labels) > 0.9
+
+
 @pytest.mark.slow
 def test_models_of_ones_own_are_asked_for_by_label():
     made = fitted("local", shared=True)

@@ -415,7 +415,8 @@ class History:
         tensors = {}
         for k in server.client_domains:
             if (params := self.personal_params(k)) is not None:
-                tensors[k] = own_tensors(server.scored_model, params, None)
+                # It may have fewer components than the model of all.
+                tensors[k] = own_tensors(server.scored_model.at(params), params, None)
         return OwnModels(shared, tensors, shared=True) if tensors else None
 
     def own_bytes(self) -> Iterator[tuple[int, bytes]]:

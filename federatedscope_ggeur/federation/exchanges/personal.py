@@ -188,7 +188,9 @@ class PersonalClient(ClientSide):
         kappa, temperature = KAPPAS[query.kappa], query.temperature
         heads = self._heads(query, merged)
         head = heads.head(self._own_means(), kappa, temperature)
-        client.keep_personal(recast(head, to_vector(head), client.scored_model))
+        client.keep_personal(
+            recast(head, to_vector(head), client.scored_model, trained=False)
+        )
         if test is None or not len(test):
             return PersonalScore(client.number, 0, 0, 0.0)
         right = head.in_chunks(head, test.features).argmax(dim=1) == test.labels
