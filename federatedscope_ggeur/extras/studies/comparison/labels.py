@@ -27,6 +27,7 @@ SETTINGS = "settings"
 _ASIDE = (
     "seed", "outdir", "expname", "expname_tag", "verbose", "federate.save_to",
     "federate.restore_from", "ggeur.checkpoint_every", "wandb.", "print_freq",
+    "fedopt.use", "fedprox.use",  # they follow ggeur.base_method
 )  # fmt: skip
 #: These settings name a method best, so they come first.
 _FIRST = (
@@ -198,7 +199,12 @@ def _is_in(key: str, names: Sequence[str]) -> bool:
 def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value or '""'
-    return json.dumps(value, ensure_ascii=False).replace('"', "'")
+    return json.dumps(as_written(value), ensure_ascii=False).replace('"', "'")
+
+
+def as_written(value: Any) -> Any:
+    """The value of a setting as a user writes it: whole numbers without a point."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 #: The level of the intervals. A p-value below the second number is significant.

@@ -596,6 +596,21 @@ def test_settings_that_differ_name_the_rows(case):
     assert names(configs) == (texts, told)
 
 
+def test_switches_that_follow_the_method_are_not_told():
+    configs = [
+        {"ggeur": {"base_method": method}, "fedprox": {"use": method == "fedprox"}}
+        for method in ("fedavg", "fedprox")
+    ]
+    assert names(configs) == (["base_method fedavg", "base_method fedprox"], [])
+
+
+def test_whole_numbers_are_written_as_such():
+    texts = ["hidden 64, lr 0.5", "hidden 0, lr 1"]
+    configs = [{"hidden": 64.0, "lr": 0.5}, {"hidden": 0.0, "lr": 1.0}]
+    configs.append({"hidden": 0, "lr": 0.5})
+    assert names(configs)[0] == [*texts, "hidden 0, lr 0.5"]
+
+
 def test_seed_and_places_of_files_name_none():
     configs = [
         {"seed": i, "outdir": f"exp{i}", "federate": {"save_to": str(i)}, "verbose": i}
