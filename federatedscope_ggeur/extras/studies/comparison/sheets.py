@@ -171,6 +171,7 @@ def across_sheets(tables: Sequence[Table]) -> list[Sheet]:
         [
             f"AVG in %: mean ± standard deviation over seeds; seeds a cell: {seeds}",
             *_best_notes(tables[0], list(bests.values())),
+            *head_notes_across(tables),
         ],
     )
     return [whole]
@@ -382,6 +383,18 @@ def head_notes(table: Table) -> list[str]:
             "one head, so their scores do not compare what they trained"
         )
     return notes
+
+
+def head_notes_across(tables: Sequence[Table]) -> list[str]:
+    """The notes of `head_notes` for one sheet on several data sets, which they name."""
+    titles: dict[str, list[str]] = {}
+    for table in tables:
+        for note in head_notes(table):
+            titles.setdefault(note, []).append(table.title)
+    return [
+        note if len(of) == len(tables) else f"{'; '.join(of)}: {note}"
+        for note, of in titles.items()
+    ]
 
 
 def _title(measure: Measure, table: Table) -> str:

@@ -698,6 +698,8 @@ def texts(found: Comparison) -> dict[str, str]:
         "terminal": " ".join(found.to_text().split()),
         "markdown": found.to_markdown(),
         "latex": found.to_latex(),
+        "paper": found.to_latex("paper"),
+        "avg": found.to_latex("avg"),
         "html": found._repr_html_(),
         "page": found.to_html(),
     }
@@ -714,7 +716,10 @@ def test_every_table_marks_the_head_of_each_row(compared):
         }
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "html", "page"])
+FORMS = ["terminal", "markdown", "latex", "paper", "avg", "html", "page"]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_rows_that_left_one_head_are_named(compared, form):
     text = texts(compared)[form]
     assert "equal heads, to the bit, on seeds 1, 2: name kept; name the same." in text
@@ -723,6 +728,16 @@ def test_rows_that_left_one_head_are_named(compared, form):
     text = text.replace("&#x27;", "'")
     whose = "scored by each client's own model, on its own test rows"
     assert f"{whose}: name alone; name own" in text
+
+
+def test_a_table_of_all_data_sets_says_of_which_the_notes_are(compared):
+    (table,) = compared.tables
+    rows = {"name kept": table.rows["name kept"]}
+    other = replace(table, title="other data", rows=rows, baselines={})
+    both = replace(compared, tables=[table, other])
+    for style in ("report", "avg"):
+        first = both.to_latex(style).split(r"\end{table")[0]
+        assert f"{table.title}: equal heads, to the bit, on seeds 1, 2: name" in first
 
 
 def test_csv_has_the_head_and_its_hash(compared):
