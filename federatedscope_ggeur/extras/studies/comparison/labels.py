@@ -263,11 +263,11 @@ class Difference:
     spread : Spread
         The spread of the differences, over the seeds that both rows have.
     p : float or None
-        The p-value of the paired t-test, two-sided. It is 1 if both rows are equal on
-        two or more seeds. It is None for one seed. It is also None if all differences
-        are the same number other than 0, because a t-test needs a deviation.
+        The p-value of the paired t-test, two-sided. It is None for one seed. It is also
+        None if all differences are the same number, because a t-test needs a deviation:
+        rows that share one head are not tested.
     p_holm : float or None
-        The same p-value, corrected by Holm for all rows of the table.
+        The same p-value, corrected by Holm for all tested rows of the table.
     """
 
     spread: Spread
@@ -275,9 +275,11 @@ class Difference:
     p_holm: float | None = None
 
     @property
-    def is_significant(self) -> bool:
-        """Whether the t-test is significant after correction."""
-        return self.p_holm is not None and self.p_holm < SIGNIFICANT
+    def is_equal(self) -> bool:
+        """Whether it is 0 on every seed, or not significant after correction."""
+        if self.p_holm is None:
+            return self.spread.sd == 0 and self.spread.mean == 0
+        return self.p_holm >= SIGNIFICANT
 
 
 def paired(row: Mapping[int, float], other: Mapping[int, float]) -> Difference | None:
@@ -293,7 +295,7 @@ def paired(row: Mapping[int, float], other: Mapping[int, float]) -> Difference |
     spread = Spread.of(differences)
     if spread is None:
         return None
-    p = 1.0 if spread.n > 1 and not any(differences) else None
+    p = None
     if spread.sd:
         t = spread.mean / (spread.sd / math.sqrt(spread.n))
         p = float(2 * stats.t.sf(abs(t), spread.n - 1))

@@ -221,6 +221,12 @@ def differences_sheet(table: Table) -> Sheet:
 
         return title, cell
 
+    def is_unknown(row: Row) -> bool:
+        one = differences.get(row.name)
+        is_compared = baselines.get(row.name, row.name) != row.name
+        no_test = is_compared and (one is None or one.p is None)
+        return no_test or interval(row.spread(AVG)) == NONE
+
     columns: list[Column] = [
         _HEAD,
         ("AVG, 95% interval", lambda row: SheetCell(interval(row.spread(AVG)))),
@@ -231,15 +237,17 @@ def differences_sheet(table: Table) -> Sheet:
         difference("p (paired t)", lambda d: p_text(d.p)),
         difference("Holm", lambda d: p_text(d.p_holm)),
     ]
-    count = sum(1 for name, other in baselines.items() if name != other)
+    count = sum(1 for one in differences.values() if one.p is not None)
     whom = "the baseline" if several else next(iter(baselines.values()))
     notes = [
         "in percentage points, over the seeds that both rows have; intervals by "
-        f"Student's t; p two-sided; Holm: corrected for this table's comparisons "
-        f"({count})",
-        f"{NONE}: there is one seed, or the same difference on every seed",
-        *head_notes(table),
+        f"Student's t; p two-sided; Holm: corrected for this table's tests ({count})"
     ]
+    if any(is_unknown(row) for row in table.rows.values()):
+        notes.append(
+            f"{NONE}: fewer than two seeds to compare, or the same number on every seed"
+        )
+    notes += head_notes(table)
     return _sheet(f"Differences to {whom}, seed by seed", table, columns, notes)
 
 

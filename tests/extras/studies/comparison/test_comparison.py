@@ -346,14 +346,30 @@ def test_pairs_are_made_by_seed():
 
 
 def test_without_spread_nothing_is_claimed():
-    """Equal rows are equal; a shift that is the same on all seeds has no p-value."""
+    """A shift that is the same on all seeds has no p-value, and neither has none."""
     base = by_seed([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     rounded = {k: v * (1 + 2e-16) for k, v in base.items()}
-    assert paired(base, base).p == paired(rounded, base).p == 1.0
+    for equal in (paired(base, base), paired(rounded, base)):
+        assert (equal.spread.mean, equal.p, equal.is_equal) == (0.0, None, True)
     # 0.1 + 0.25 and the like round in their last bits.
     found = paired({k: v + 0.25 for k, v in base.items()}, base)
     assert (found.spread.sd, found.p, found.spread.low) == (0.0, None, None)
     assert found.spread.mean == pytest.approx(0.25)
+    assert not found.is_equal
+
+
+@pytest.mark.parametrize("third", [{}, {"equal": OF_FOUR}, {"one seed": {1: 0.5}}])
+def test_a_row_without_a_test_is_said_and_does_not_count(flat_scores, third):
+    rows = {"a": OF_FOUR, "b": {1: 0.5, 2: 0.7, 3: 0.9, 4: 0.5}, **third}
+    (table,) = flat_scores(rows).tables
+    _, sheet, _ = sheets(table, None)
+    p, p_holm = (str(cell) for cell in sheet.rows[1][1][-2:])
+    assert p == p_holm
+    for _, cells in sheet.rows[2:]:
+        assert [str(cell) for cell in cells[-2:]] == ["-", "-"]
+    assert "tests (1)" in sheet.notes[0]
+    said = [note for note in sheet.notes if note.startswith("-: fewer than two seeds")]
+    assert len(said) == len(third)
 
 
 # Which runs are found below folders, and what is said of those that cannot be read.
