@@ -147,15 +147,16 @@ def _list(options: argparse.Namespace) -> int:
 
     plan = load_study(options.file, options.settings)
     run = StudyRun(plan, options.out)
-    jobs = run.jobs()
+    ready = run.jobs()
+    jobs = [*run.tries(), *ready]
     over = averages(jobs)
     for name in (job.name for job in jobs):
         said = _percent(over[name]) if name in over else "to do"
         say(f"{said:>10}  {name}")
     _say(run.notes)
-    tuned = len(plan.cells()) - len(jobs)
-    if tuned:
-        print(f"{tuned} more after tuning")
+    waiting = len(plan.cells()) - len(ready)
+    if waiting:
+        print(f"{waiting} more after tuning")
     return 0
 
 

@@ -72,8 +72,15 @@ class StudyRun:
         self._tuned: dict[Path, Tuned] = {}
         self._failed: dict[str, Failed] = {}
 
+    def tries(self) -> list[Job]:
+        """The runs that tuning tries, of all rows."""
+        return [job for _, jobs in self._tries() for job in jobs]
+
     def jobs(self) -> list[Job]:
-        """The jobs of all cells that are ready: they need no tuning, or are tuned."""
+        """The jobs of all cells that need no tuning, or whose tries are finished."""
+        for cell, jobs in self._tries():
+            if all(map(is_finished, jobs)):
+                self._tuned[cell.folder.parent] = self._chosen(cell, jobs, {})
         return [self._job(cell) for cell in self._settled()]
 
     def run(self, workers: JobWorkers, watcher: StudyProgress) -> Study:
@@ -185,10 +192,9 @@ class StudyRun:
 
         A row without a successful try counts as failed on every seed.
         """
-        rows = [cell for cell in self.plan.cells(self.plan.seeds[0]) if cell.tune]
-        tries = [self._jobs_of(cell) for cell in rows]
-        problems = do("tuning", [job for tried in tries for job in tried])
-        for cell, jobs in zip(rows, tries):
+        rows = self._tries()
+        problems = do("tuning", self.tries())
+        for cell, jobs in rows:
             tuned = self._chosen(cell, jobs, problems)
             self._tuned[cell.folder.parent] = tuned
             if not tuned.chosen:
@@ -198,6 +204,11 @@ class StudyRun:
                     self._note_failed(replace(cell, seed=seed), problem)
         if rows:
             self._write()
+
+    def _tries(self) -> list[tuple[PlannedCell, list[Job]]]:
+        """Each row that is to be tuned, as a cell of the first seed, and its tries."""
+        cells = self.plan.cells(self.plan.seeds[0])
+        return [(cell, self._jobs_of(cell)) for cell in cells if cell.tune]
 
     def _chosen(
         self, cell: PlannedCell, tries: Sequence[Job], problems: dict[str, str]

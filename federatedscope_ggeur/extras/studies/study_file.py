@@ -60,6 +60,8 @@ def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> Stu
     if "base" not in tree:
         raise _BadFile("base: is missing; name the config that the runs start from")
     axes, tune = _axes(tree.get("axes"), path)
+    last = _overrides(overrides)
+    _check_last(last, axes)
     first = text.lstrip().partition("\n")[0]
     title = first.lstrip("# ").rstrip() if first.startswith("#") else path.name
     plan = StudyPlan(
@@ -69,7 +71,7 @@ def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> Stu
         settings=_settings(tree.get("settings"), "settings"),
         axes=axes,
         tune=tune,
-        last=_overrides(overrides),
+        last=last,
         seeds=_seeds(tree.get("seeds", [0])),
         columns=tuple(_columns(tree.get("columns"), axes)),
         baseline=_baseline(tree.get("baseline"), axes),
@@ -169,6 +171,18 @@ def _overrides(words: Sequence[str]) -> dict[str, Any]:
         {key: literal(value) for key, value in zip(words[::2], words[1::2])},
         "command line",
     )
+
+
+def _check_last(last: Mapping[str, Any], axes: Sequence) -> None:
+    """Raise `_BadFile` if a setting of the command line is an axis.
+
+    The runs would have the names of values that they do not use.
+    """
+    for key in (name for name, _ in axes if name in last):
+        raise _BadFile(
+            f"command line: {key} is an axis of this study, so each run has its own "
+            "value; leave it out, or change the axis in the file"
+        )
 
 
 def _mapping(given: object, where: str) -> Mapping:

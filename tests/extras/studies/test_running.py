@@ -180,7 +180,13 @@ def test_tuning_chooses_on_validation_rows_of_the_first_seed(make_study):
     axes = {"method": {"tuned": {"tune": {"train.optimizer.lr": [1e-4, 0.1]}}}}
     settings = {**SHORT, "data.splits": [0.6, 0.1, 0.3]}
     study = make_study(settings=settings, axes=axes)
+    ahead = study.run("--list")
+    assert (ahead.count("to do"), "2 more after tuning" in ahead) == (2, True)
     study.run()
+    over = study.run("--list")
+    assert (over.count("done  tuned"), over.count("tuned / seed")) == (2, 4)
+    assert "to do" not in over
+    assert "more after" not in over
     (tuned,) = study.study()["tuned"]
     assert (tuned["seed"], tuned["metric"]) == (0, "val_acc")
     tried = {t["settings"]["train.optimizer.lr"]: t["value"] for t in tuned["tried"]}

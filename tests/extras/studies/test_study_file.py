@@ -90,6 +90,12 @@ def test_later_settings_go_before_earlier_ones(load):
     assert cell.settings == {LR: 4.5, "ggeur.steps": [1]}
 
 
+def test_an_axis_cannot_be_set_on_the_command_line(load):
+    axes = {LR: [0.1, 0.2], "b": {"y": {"ggeur.steps": []}}}
+    with pytest.raises(ConfigError, match=f"command line: {LR} is an axis of this"):
+        load({"base": "ggeur_quickstart", "axes": axes}, LR, "0.3")
+
+
 @pytest.mark.parametrize("name", ["ggeur_quickstart.yaml", "ggeur_quickstart"])
 def test_a_base_beside_the_study_goes_before_a_bundled_one(load, tmp_path, name):
     (tmp_path / "ggeur_quickstart.yaml").write_text("seed: 1")

@@ -11,11 +11,13 @@ from federatedscope_ggeur.reporting.results import Results
 
 from ..paper import PaperTable, Stated, paper_table, stated_at
 from .comparison import Comparison
+from .labels import as_written
 from .runs import AVG, STD, Measure
 from .sheets import NONE, Sheet, SheetCell, head_notes
 from .table import Row, Table
 
 _ROUND = Measure("seconds_a_round")
+_ENCODER = "ggeur.encoder."
 _LONGEST = 60
 
 
@@ -170,10 +172,8 @@ def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
     """A sheet of the settings which the paper does not state or states differently."""
     said: dict[str, dict[str, Stated]] = {}  # by setting, then by the row of our runs
     for place in places:
-        of_columns = [paper.column_said.get(c, {}) for c in place.columns]
-        for source in [paper.setting, *of_columns, paper.row_said.get(place.paper_row)]:
-            for key, one in (source or {}).items():
-                said.setdefault(key, {})[place.row.name] = one
+        for key, one in _said(paper, place).items():
+            said.setdefault(key, {})[place.row.name] = one
     rows, equal = [], 0
     for key, by_row in said.items():
         differing: dict[tuple, list[str]] = {}
@@ -202,17 +202,44 @@ def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
     )
 
 
+def _said(paper: PaperTable, place: _Place) -> dict[str, Stated]:
+    """What the paper states for a row.
+
+    If the row's embeddings are not of the runs' own encoder, its settings are left out,
+    and there is one line for the encoder that made them.
+    """
+    said = dict(paper.setting)
+    for column in place.columns:
+        said.update(paper.column_said.get(column, {}))
+    said.update(paper.row_said.get(place.paper_row, {}))
+    if all(_embeds_images(run.results) for run in place.row.runs.values()):
+        return said
+    own = {key: one for key, one in said.items() if not key.startswith(_ENCODER)}
+    return {"encoder": paper_table("table8").setting["encoder"], **own}
+
+
+def _embeds_images(results: Results) -> bool:
+    """Whether the run made its embeddings by `ggeur.encoder`, as far as is known."""
+    from federatedscope_ggeur.data import is_image_type  # imports torch
+
+    try:
+        return is_image_type(str(stated_at(results.config, "data.type")))
+    except ConfigError:
+        return False
+
+
 def _ours(row: Row, key: str) -> Any:
     """The value of a setting in the row's runs; a list if there are several values."""
     if key == "seeds":
         return len(row.runs)
     values = []
     for run in row.runs.values():
-        value = (
-            _score(run.results)
-            if key == "score"
-            else stated_at(run.results.config, key)
-        )
+        if key == "score":
+            value = _score(run.results)
+        elif key == "encoder":
+            value = run.results.encoder
+        else:
+            value = stated_at(run.results.config, key)
         if value not in values:
             values.append(value)
     return values[0] if len(values) == 1 else values
@@ -233,7 +260,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    return "not said" if value is None else _cut(str(value))
+    return "not said" if value is None else _cut(str(as_written(value)))
 
 
 def _cut(text: str) -> str:

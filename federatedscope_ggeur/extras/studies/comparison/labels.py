@@ -27,6 +27,7 @@ SETTINGS = "settings"
 _ASIDE = (
     "seed", "outdir", "expname", "expname_tag", "verbose", "federate.save_to",
     "federate.restore_from", "ggeur.checkpoint_every", "wandb.", "print_freq",
+    "fedopt.use", "fedprox.use",  # they follow ggeur.base_method
 )  # fmt: skip
 #: These settings name a method best, so they come first.
 _FIRST = (
@@ -198,7 +199,12 @@ def _is_in(key: str, names: Sequence[str]) -> bool:
 def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value or '""'
-    return json.dumps(value, ensure_ascii=False).replace('"', "'")
+    return json.dumps(as_written(value), ensure_ascii=False).replace('"', "'")
+
+
+def as_written(value: Any) -> Any:
+    """The value of a setting as a user writes it: whole numbers without a point."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 #: The level of the intervals. A p-value below the second number is significant.
@@ -257,11 +263,11 @@ class Difference:
     spread : Spread
         The spread of the differences, over the seeds that both rows have.
     p : float or None
-        The p-value of the paired t-test, two-sided. It is 1 if both rows are equal on
-        two or more seeds. It is None for one seed. It is also None if all differences
-        are the same number other than 0, because a t-test needs a deviation.
+        The p-value of the paired t-test, two-sided. It is None for one seed. It is also
+        None if all differences are the same number, because a t-test needs a deviation:
+        rows that share one head are not tested.
     p_holm : float or None
-        The same p-value, corrected by Holm for all rows of the table.
+        The same p-value, corrected by Holm for all tested rows of the table.
     """
 
     spread: Spread
@@ -269,9 +275,11 @@ class Difference:
     p_holm: float | None = None
 
     @property
-    def is_significant(self) -> bool:
-        """Whether the t-test is significant after correction."""
-        return self.p_holm is not None and self.p_holm < SIGNIFICANT
+    def is_equal(self) -> bool:
+        """Whether it is 0 on every seed, or not significant after correction."""
+        if self.p_holm is None:
+            return self.spread.sd == 0 and self.spread.mean == 0
+        return self.p_holm >= SIGNIFICANT
 
 
 def paired(row: Mapping[int, float], other: Mapping[int, float]) -> Difference | None:
@@ -287,7 +295,7 @@ def paired(row: Mapping[int, float], other: Mapping[int, float]) -> Difference |
     spread = Spread.of(differences)
     if spread is None:
         return None
-    p = 1.0 if spread.n > 1 and not any(differences) else None
+    p = None
     if spread.sd:
         t = spread.mean / (spread.sd / math.sqrt(spread.n))
         p = float(2 * stats.t.sf(abs(t), spread.n - 1))

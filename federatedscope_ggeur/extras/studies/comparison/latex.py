@@ -125,18 +125,13 @@ def _environment(sheet: Sheet, title: str, taken: set[str]) -> str:
         " & ".join([escaped(name), *map(_cell, cells)]) + r" \\"
         for name, cells in sheet.rows
     ]
-    notes = [explained(escaped(note), *_LEGEND) for note in sheet.notes]
     return environment(
         "l" + "r" * (len(sheet.columns) - 1),
         [" & ".join(map(escaped, sheet.columns)) + r" \\"],
         rows,
         caption=caption_of(title, sheet.full_title),
         label=label_of(f"{title} {sheet.full_title}", taken),
-        below=[
-            r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize",
-            " \\\\\n".join(notes),
-            r"\end{minipage}",
-        ],
+        notes=sheet.notes,
     )
 
 
@@ -149,9 +144,15 @@ def environment(
     kind: str = "table",
     place: str = "htbp",
     label: str = "",
-    below: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> str:
-    """A LaTeX table with the lines `heads`, `rows` and, under the table, `below`."""
+    """A LaTeX table with the lines `heads`, `rows` and, under the table, `notes`."""
+    told = [explained(escaped(note), *_LEGEND) for note in notes]
+    below = [
+        r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize",
+        " \\\\\n".join(told),
+        r"\end{minipage}",
+    ]
     return "\n".join(
         [
             rf"\begin{{{kind}}}[{place}]",
@@ -167,7 +168,7 @@ def environment(
             *rows,
             r"\bottomrule",
             r"\end{tabular}}",
-            *below,
+            *(below if told else []),
             rf"\end{{{kind}}}",
         ]
     )

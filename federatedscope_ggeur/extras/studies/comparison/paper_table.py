@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .latex import PREAMBLE, caption_of, environment, escaped, label_of
 from .pictures import WIDTHS, Picture
 from .runs import AVG, STD, Measure
+from .sheets import head_notes, head_notes_across
 from .table import Row, Table, across, heading, seeds_text
 
 #: A table with more columns of numbers than this takes both columns of the page.
@@ -25,7 +26,8 @@ def as_paper_tables(tables: Sequence[Table], title: str, only_avg: bool) -> str:
     Rows are the points of the first axis. Columns are grouped by setting, that is by
     the points of all other axes. The best mean of a column is bold and the second best
     underlined. Rows that pool all data do not count. There are no tests of
-    significance. `title` is that of the studies.
+    significance. Notes below a table name rows whose scores do not compare. `title` is
+    that of the studies.
 
     Several data sets have one more table of AVG, with a column for each set and
     setting. With `only_avg` it is the only one.
@@ -35,7 +37,9 @@ def as_paper_tables(tables: Sequence[Table], title: str, only_avg: bool) -> str:
     parts = []
     if columns:
         cells = {(t.point(r), name): r for name, t, rows in columns for r in rows}
-        parts.append(_environment(tables[0].first, cells, [AVG], title, taken))
+        notes = head_notes_across(tables)
+        made = _environment(tables[0].first, cells, [AVG], title, taken, notes)
+        parts.append(made)
     if not only_avg or not columns:
         for table in tables:
             cells = {
@@ -46,7 +50,8 @@ def as_paper_tables(tables: Sequence[Table], title: str, only_avg: bool) -> str:
             if only_avg or len(measures) * len({s for _, s in cells}) > _WIDE:
                 measures = [AVG]
             about = f"{title}. {table.title}" if title else table.title
-            made = _environment(table.first, cells, measures, about, taken)
+            notes = head_notes(table)
+            made = _environment(table.first, cells, measures, about, taken, notes)
             parts.append(made)
     return "\n\n".join([PREAMBLE, *parts]) + "\n"
 
@@ -76,7 +81,12 @@ def as_document(title: str, pictures: Sequence[Picture], form: str) -> str:
 
 
 def _environment(
-    first: str, cells: Cells, measures: list[Measure], title: str, taken: set[str]
+    first: str,
+    cells: Cells,
+    measures: list[Measure],
+    title: str,
+    taken: set[str],
+    notes: list[str],
 ) -> str:
     names = list(dict.fromkeys(name for name, _ in cells))
     settings = list(dict.fromkeys(setting for _, setting in cells))
@@ -94,6 +104,7 @@ def _environment(
         kind="table" if len(columns) <= _NARROW else "table*",
         place="t",
         label=label_of(title, taken),
+        notes=notes,
     )
 
 

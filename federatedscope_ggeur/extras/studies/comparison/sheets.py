@@ -171,6 +171,7 @@ def across_sheets(tables: Sequence[Table]) -> list[Sheet]:
         [
             f"AVG in %: mean ± standard deviation over seeds; seeds a cell: {seeds}",
             *_best_notes(tables[0], list(bests.values())),
+            *head_notes_across(tables),
         ],
     )
     return [whole]
@@ -220,6 +221,12 @@ def differences_sheet(table: Table) -> Sheet:
 
         return title, cell
 
+    def is_unknown(row: Row) -> bool:
+        one = differences.get(row.name)
+        is_compared = baselines.get(row.name, row.name) != row.name
+        no_test = is_compared and (one is None or one.p is None)
+        return no_test or interval(row.spread(AVG)) == NONE
+
     columns: list[Column] = [
         _HEAD,
         ("AVG, 95% interval", lambda row: SheetCell(interval(row.spread(AVG)))),
@@ -230,15 +237,17 @@ def differences_sheet(table: Table) -> Sheet:
         difference("p (paired t)", lambda d: p_text(d.p)),
         difference("Holm", lambda d: p_text(d.p_holm)),
     ]
-    count = sum(1 for name, other in baselines.items() if name != other)
+    count = sum(1 for one in differences.values() if one.p is not None)
     whom = "the baseline" if several else next(iter(baselines.values()))
     notes = [
         "in percentage points, over the seeds that both rows have; intervals by "
-        f"Student's t; p two-sided; Holm: corrected for this table's comparisons "
-        f"({count})",
-        f"{NONE}: there is one seed, or the same difference on every seed",
-        *head_notes(table),
+        f"Student's t; p two-sided; Holm: corrected for this table's tests ({count})"
     ]
+    if any(is_unknown(row) for row in table.rows.values()):
+        notes.append(
+            f"{NONE}: fewer than two seeds to compare, or the same number on every seed"
+        )
+    notes += head_notes(table)
     return _sheet(f"Differences to {whom}, seed by seed", table, columns, notes)
 
 
@@ -382,6 +391,18 @@ def head_notes(table: Table) -> list[str]:
             "one head, so their scores do not compare what they trained"
         )
     return notes
+
+
+def head_notes_across(tables: Sequence[Table]) -> list[str]:
+    """The notes of `head_notes` for one sheet on several data sets, which they name."""
+    titles: dict[str, list[str]] = {}
+    for table in tables:
+        for note in head_notes(table):
+            titles.setdefault(note, []).append(table.title)
+    return [
+        note if len(of) == len(tables) else f"{'; '.join(of)}: {note}"
+        for note, of in titles.items()
+    ]
 
 
 def _title(measure: Measure, table: Table) -> str:

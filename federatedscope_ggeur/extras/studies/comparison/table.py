@@ -217,12 +217,7 @@ class Table:
         known = [compared.get(name) for name in others]
         if any(d is None or d.spread.n < CLAIM_FROM for d in known):
             return Best(frozenset(equal))
-        # Without a p-value all differences are the same number, so it is always worse.
-        shared = {
-            name
-            for name, d in compared.items()
-            if d.p_holm is not None and not d.is_significant
-        } | {top}
+        shared = {name for name, d in compared.items() if d.is_equal} | {top}
         # A row may be surely worse and still have a better mean than one that varies.
         worse = [sign * s.mean for n, s in spreads.items() if n not in shared]
         bar = max(worse, default=-math.inf)

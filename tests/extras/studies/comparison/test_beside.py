@@ -72,6 +72,18 @@ def test_what_differs_is_told_and_what_the_paper_does_not_say(runs):
     assert "federate.client_num" not in rows
 
 
+def test_an_encoder_that_the_run_did_not_use_is_not_compared(tmp_path):
+    """Its settings stand at the defaults, which are partly those of the paper."""
+    own = {"data.type": "embeddings@ggeur", "data.root": "rows", "ggeur.steps": []}
+    results = made([{"MNIST": 0.8}], 1, config_of("digits", **own))
+    write(tmp_path / "1", replace(results, encoder="unknown"))
+    _, settings = beside_paper(Comparison.of(tmp_path), "table11")
+    rows = {name: [str(cell) for cell in cells] for name, cells in settings.rows}
+    assert rows["encoder"] == ["CLIP (ViT-B/16)", "unknown", "all", "Table 8"]
+    assert not any(name.startswith("ggeur.encoder") for name in rows)
+    assert rows["ggeur.privacy.min_samples"][1] == "1"
+
+
 def test_rows_are_found_by_their_names_first(tmp_path, configs):
     axes = [Axis("method", [GGEUR])]
     study = Study("s", "S", axes, [1], paper="table7")

@@ -346,14 +346,30 @@ def test_pairs_are_made_by_seed():
 
 
 def test_without_spread_nothing_is_claimed():
-    """Equal rows are equal; a shift that is the same on all seeds has no p-value."""
+    """A shift that is the same on all seeds has no p-value, and neither has none."""
     base = by_seed([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     rounded = {k: v * (1 + 2e-16) for k, v in base.items()}
-    assert paired(base, base).p == paired(rounded, base).p == 1.0
+    for equal in (paired(base, base), paired(rounded, base)):
+        assert (equal.spread.mean, equal.p, equal.is_equal) == (0.0, None, True)
     # 0.1 + 0.25 and the like round in their last bits.
     found = paired({k: v + 0.25 for k, v in base.items()}, base)
     assert (found.spread.sd, found.p, found.spread.low) == (0.0, None, None)
     assert found.spread.mean == pytest.approx(0.25)
+    assert not found.is_equal
+
+
+@pytest.mark.parametrize("third", [{}, {"equal": OF_FOUR}, {"one seed": {1: 0.5}}])
+def test_a_row_without_a_test_is_said_and_does_not_count(flat_scores, third):
+    rows = {"a": OF_FOUR, "b": {1: 0.5, 2: 0.7, 3: 0.9, 4: 0.5}, **third}
+    (table,) = flat_scores(rows).tables
+    _, sheet, _ = sheets(table, None)
+    p, p_holm = (str(cell) for cell in sheet.rows[1][1][-2:])
+    assert p == p_holm
+    for _, cells in sheet.rows[2:]:
+        assert [str(cell) for cell in cells[-2:]] == ["-", "-"]
+    assert "tests (1)" in sheet.notes[0]
+    said = [note for note in sheet.notes if note.startswith("-: fewer than two seeds")]
+    assert len(said) == len(third)
 
 
 # Which runs are found below folders, and what is said of those that cannot be read.
@@ -596,6 +612,21 @@ def test_settings_that_differ_name_the_rows(case):
     assert names(configs) == (texts, told)
 
 
+def test_switches_that_follow_the_method_are_not_told():
+    configs = [
+        {"ggeur": {"base_method": method}, "fedprox": {"use": method == "fedprox"}}
+        for method in ("fedavg", "fedprox")
+    ]
+    assert names(configs) == (["base_method fedavg", "base_method fedprox"], [])
+
+
+def test_whole_numbers_are_written_as_such():
+    texts = ["hidden 64, lr 0.5", "hidden 0, lr 1"]
+    configs = [{"hidden": 64.0, "lr": 0.5}, {"hidden": 0.0, "lr": 1.0}]
+    configs.append({"hidden": 0, "lr": 0.5})
+    assert names(configs)[0] == [*texts, "hidden 0, lr 0.5"]
+
+
 def test_seed_and_places_of_files_name_none():
     configs = [
         {"seed": i, "outdir": f"exp{i}", "federate": {"save_to": str(i)}, "verbose": i}
@@ -683,6 +714,8 @@ def texts(found: Comparison) -> dict[str, str]:
         "terminal": " ".join(found.to_text().split()),
         "markdown": found.to_markdown(),
         "latex": found.to_latex(),
+        "paper": found.to_latex("paper"),
+        "avg": found.to_latex("avg"),
         "html": found._repr_html_(),
         "page": found.to_html(),
     }
@@ -699,7 +732,10 @@ def test_every_table_marks_the_head_of_each_row(compared):
         }
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "html", "page"])
+FORMS = ["terminal", "markdown", "latex", "paper", "avg", "html", "page"]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_rows_that_left_one_head_are_named(compared, form):
     text = texts(compared)[form]
     assert "equal heads, to the bit, on seeds 1, 2: name kept; name the same." in text
@@ -708,6 +744,16 @@ def test_rows_that_left_one_head_are_named(compared, form):
     text = text.replace("&#x27;", "'")
     whose = "scored by each client's own model, on its own test rows"
     assert f"{whose}: name alone; name own" in text
+
+
+def test_a_table_of_all_data_sets_says_of_which_the_notes_are(compared):
+    (table,) = compared.tables
+    rows = {"name kept": table.rows["name kept"]}
+    other = replace(table, title="other data", rows=rows, baselines={})
+    both = replace(compared, tables=[table, other])
+    for style in ("report", "avg"):
+        first = both.to_latex(style).split(r"\end{table")[0]
+        assert f"{table.title}: equal heads, to the bit, on seeds 1, 2: name" in first
 
 
 def test_csv_has_the_head_and_its_hash(compared):
