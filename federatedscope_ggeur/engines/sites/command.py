@@ -11,6 +11,7 @@ from typing import Any
 
 from federatedscope_ggeur import commands
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.printable import agrees, say
 
@@ -61,7 +62,7 @@ def healthy(arguments: Sequence[str]) -> int:
 
     from .watch import is_fresh
 
-    path = Path(options.cfg).resolve()
+    path = find_config(options.cfg).resolve()
     try:
         said = {**(yaml.safe_load(read_regular(path, _LARGEST)) or {}), **more}
         place = path.parent / said.get("outdir", "exp") / said.get("expname", "")
@@ -191,7 +192,6 @@ def check(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
-    from federatedscope_ggeur.examples import find_config
 
     said = dict(read_yaml(find_config(options.cfg)))
     asks, good = "distribute.server_host" in said, True
