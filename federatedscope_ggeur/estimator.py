@@ -25,7 +25,7 @@ from federatedscope_ggeur.data import (
     FederatedData,
     class_counts,
 )
-from federatedscope_ggeur.data.labels import NAMES, as_array, matched
+from federatedscope_ggeur.data.labels import NAMES, as_array, matched, of_one_kind
 from federatedscope_ggeur.data.partition import ALL
 from federatedscope_ggeur.data.rows import column_of, entries_of
 from federatedscope_ggeur.engines.run import Run, divide, unused_notes
@@ -156,7 +156,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         X : array of shape (n_samples, n_features)
             An array, a Tensor or a data frame.
         y : array of shape (n_samples,)
-            Labels of any kind.
+            Whole numbers, texts, truth values or dates. Bytes are read as texts.
         clients : array of shape (n_samples,), or int, optional
             The client that holds each row, or the number of clients that share the
             rows. By default one client holds all rows. There is no min-count threshold
@@ -182,7 +182,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             one-shot head. With "auto", no client has that many rows in total. The error
             says what to do.
         """
-        given = _as_numpy(X, "X"), _as_numpy(y, "y")
+        given = _as_numpy(X, "X"), _labels(y)
         X, y = validate_data(self, *given, dtype=np.float32)
         check_classification_targets(y)
         if sample_weight is not None:
@@ -212,7 +212,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         if needs_head and _all_clients_are_small(cfg, data):
             raise StatisticsError(_nothing_sent(cfg))
         try:
-            notes = [] if _is_number(clients) else unused_notes(cfg, data)
+            notes = unused_notes(cfg, data, is_divided=not _is_number(clients))
+            if "outdir" in _flat(self.settings):
+                notes.append("outdir has no effect, since fit writes no files")
             self.results_ = Run(cfg, data, notes).follow(lambda record: None)
         except StatisticsError:
             if not needs_head or _sent_classes(cfg, data).any():
@@ -305,7 +307,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         from sklearn.metrics import accuracy_score
 
         predicted = self.predict(X, clients)
-        return accuracy_score(y, predicted, sample_weight=sample_weight)
+        return accuracy_score(_labels(y), predicted, sample_weight=sample_weight)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; with `deep` each setting, too, as
@@ -620,6 +622,17 @@ def _as_numpy(values: Any, name: str) -> Any:
     if isinstance(values, (torch.Tensor, np.ma.MaskedArray)):
         return as_array(values, name)
     return values
+
+
+def _labels(y: Any) -> Any:
+    """Labels as scikit-learn takes them; other objects than texts become numbers, truth
+    values or texts, as in files."""
+    given = _as_numpy(y, "y")
+    array = as_array(given, "y")
+    if array.ndim != 1 or array.dtype.kind not in "OS":
+        return given
+    read = of_one_kind(array, "y")
+    return given if all(isinstance(label, str) for label in array) else read
 
 
 def _weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:

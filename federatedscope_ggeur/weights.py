@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import zipfile
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -57,6 +58,8 @@ def read_weights(path: Path, key: str) -> Mapping[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(str(path))
+        if not _is_of_torch(path):
+            raise ValueError("torch.save did not write it, or it is not whole")
         state = torch.load(str(path), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ConfigError(
@@ -74,6 +77,15 @@ def read_weights(path: Path, key: str) -> Mapping[str, Tensor]:
             f"{key}: '{path}' holds a {type(state).__name__}. Save a state dict instead"
         )
     return state
+
+
+def _is_of_torch(path: Path) -> bool:
+    """Whether a file is a zip, as torch.save writes it, or a pickle of old releases."""
+    with open(path, "rb") as file:
+        if zipfile.is_zipfile(file):
+            return True
+        file.seek(0)
+        return file.read(1) == b"\x80"
 
 
 def load_library(name: str, package: str, key: str, needed_by: str = "") -> ModuleType:

@@ -228,6 +228,39 @@ def test_a_single_setting_needs_a_dict_and_a_name(settings, named, said):
 
 
 @pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ([1, "a"], "row 1, 'a', is no number like row 0"),
+        (["a", None], "row 1, None, is no label"),
+        (["a", ""], "row 1, '', is empty"),
+    ],
+)
+def test_labels_of_several_types_and_missing_ones_are_named(labels, told):
+    given = np.array(labels, object)[np.arange(60) % 2]
+    with pytest.raises(DataError, match=told):
+        FederatedClassifier("lda").fit(X[:60], given)
+
+
+def test_bytes_are_texts_as_in_files():
+    given = np.array([b"a", b"b"])[y[:200] % 2]
+    made = FederatedClassifier("lda").fit(X[:200], given)
+    assert made.classes_.tolist() == ["a", "b"]
+    assert made.score(X[:200], given) > 0.9
+
+
+@pytest.mark.parametrize("clients", [SITE, 3])
+def test_settings_of_files_are_named_as_without_effect(clients):
+    files = {"data.root": "/etc", "outdir": "here"}
+    with pytest.warns(UserWarning, match="no effect"):
+        made = FederatedClassifier("lda", files).fit(X, y, clients)
+    said = [note for note in made.results_.notes if "no effect" in note]
+    assert said == [
+        "the data were handed in, so these have no effect: data.root",
+        "outdir has no effect, since fit writes no files",
+    ]
+
+
+@pytest.mark.parametrize(
     "labels",
     [np.array(list("abcdefghij"))[y], y + 0.0, y > 4, y * 10 - 3],
     ids=["str", "float", "bool", "int"],

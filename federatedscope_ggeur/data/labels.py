@@ -81,13 +81,11 @@ def read_labels(values: Any, where: str) -> np.ndarray:
             f"{where}: 'labels' must have the shape [n], but has the shape "
             f"{list(array.shape)}."
         )
-    if array.dtype.kind == "O":
-        array = _of_objects(array, where)
+    if array.dtype.kind in "OS":
+        array = of_one_kind(array, where)
     kind = array.dtype.kind
     if kind == "b":
         return array.astype(str)
-    if kind == "S":
-        return _decoded(array.tolist(), where)
     if kind == "U":
         _refuse_row(array == "", array, where, "is empty")
         return array
@@ -129,8 +127,14 @@ def whole_numbers(name: str, array: np.ndarray, where: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _of_objects(array: np.ndarray, where: str) -> np.ndarray:
-    """Objects of one type as an array of that type."""
+def of_one_kind(array: np.ndarray, where: str) -> np.ndarray:
+    """Labels [n] that are objects, or bytes, as an array of a type; bytes as texts.
+
+    Raises
+    ------
+    DataError
+        A label is missing, of another type than the first one, or not in UTF-8.
+    """
     kinds = [kind_of_entry(entry) for entry in array]
     for row, kind in enumerate(kinds):
         if kind not in _KINDS or kind != kinds[0]:

@@ -386,18 +386,30 @@ def run(
     return Run(cfg, data, notes).follow(on_round or (lambda record: None))
 
 
-def unused_notes(cfg, data: FederatedData) -> list[str]:
-    """A note on settings that divide rows, where the `data` are divided already."""
+def unused_notes(cfg, data: FederatedData, is_divided: bool = True) -> list[str]:
+    """Notes on settings without effect, where `data` stand for those of the config.
+
+    `is_divided` says whether the caller divided them, and not the config.
+    """
+    default, notes = default_config().data, []
+    unused = ["data.root"] if cfg.data.root != default.root else []
+    if cfg.data.type not in (default.type, _WITH_DATA["data.type"]):
+        unused.append("data.type")
+    if unused:
+        names = ", ".join(unused)
+        notes += [f"the data were handed in, so these have no effect: {names}"]
+    if not is_divided:
+        return notes
     unused = ["data.splitter"] if cfg.data.splitter else []
     if cfg.federate.client_num not in (0, len(data.clients)):
         unused.append(setting("client_num"))
-    own = list(cfg.data.splits) != list(default_config().data.splits)
+    own = list(cfg.data.splits) != list(default.splits)
     if own and validation_share(cfg.data.splits) and not any(data.rows("val").values()):
         unused.append("data.splits")
-    if not unused:
-        return []
-    names = ", ".join(unused)
-    return [f"the data came divided, so these settings have no effect: {names}"]
+    if unused:
+        names = ", ".join(unused)
+        notes += [f"the data came divided, so these have no effect: {names}"]
+    return notes
 
 
 def load_federated_data(cfg) -> FederatedData:

@@ -242,17 +242,17 @@ def _of_two_runs(path: Path, other: str) -> DataError:
 
 def _read_results(folder: Path) -> Results:
     if problem := reporting.cut_off(folder):
-        raise ConfigError(f"--run: {problem}")
+        raise ConfigError(problem)
     if not (folder / RESULTS_FILE).is_file():
         raise ConfigError(
-            f"--run: there is no {RESULTS_FILE} in '{folder}'. Name the folder that "
+            f"there is no {RESULTS_FILE} in '{folder}'. Name the folder that "
             "the run printed at its start (outdir/expname); the run must have finished "
             "at least one round, and not been killed."
         )
     results = reporting.read_results(folder)
     if results.final.scored == "global" and not (folder / HEAD_FILE).is_file():
         raise ConfigError(
-            f"--run: '{folder}' holds no {HEAD_FILE}, which was removed, so the run "
+            f"'{folder}' holds no {HEAD_FILE}, which was removed, so the run "
             "has no head to predict with; name another run."
         )
     return results

@@ -11,6 +11,7 @@ from typing import Any
 
 from federatedscope_ggeur import commands
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.printable import agrees, say
 
@@ -61,7 +62,7 @@ def healthy(arguments: Sequence[str]) -> int:
 
     from .watch import is_fresh
 
-    path = Path(options.cfg).resolve()
+    path = find_config(options.cfg).resolve()
     try:
         said = {**(yaml.safe_load(read_regular(path, _LARGEST)) or {}), **more}
         place = path.parent / said.get("outdir", "exp") / said.get("expname", "")
@@ -189,33 +190,45 @@ def check(arguments: Sequence[str]) -> int:
         "check", "No data leave this machine, and the site does not join."
     )
     options = parser.parse_args(arguments)
-    good = True
-    for finding in _findings(options.cfg):
+    # Imported here: torch takes seconds, and --help needs none of it.
+    from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
+
+    said = dict(read_yaml(find_config(options.cfg)))
+    asks, good = "distribute.server_host" in said, True
+    is_named = "ggeur.client_number" in said or "distribute.data_idx" in said
+    for finding in _findings(options.cfg, asks, asks or is_named):
         mark = "PROBLEM" if finding.problem else "ok     "
         say(f"{mark} {finding.what}: {' '.join(finding.said.split())}")
         sys.stdout.flush()
         good &= not finding.problem
-    say("ready to join" if good else "not ready to join")
+    ways = (
+        "" if asks else " by --folder or Flower" if is_named else " by --folder alone"
+    )
+    say(f"ready to join{ways}" if good else "not ready to join")
     return 0 if good else 1
 
 
-def _findings(path: str) -> Iterator:
-    # Imported here: torch takes seconds, and --help needs none of it.
+def _findings(path: str, asks: bool, is_named: bool) -> Iterator:
+    """Check the site of a file, and its server if it `asks` one.
+
+    Where the site is not named there, the server's greeting in a folder says who it is.
+    """
     from federatedscope_ggeur.commands.console import shown_on_console
 
-    from .roles import client_number, names_server, release_text, role_config
+    from .roles import client_number, release_text, role_config
     from .site import site_settings
     from .site_check import SiteFinding, data_findings, server_findings
 
     yield SiteFinding("program", release_text())
     try:
-        asks = names_server(path)
-        # By folder, the site's key has its name, and the greeting its number.
         cfg = role_config(path, "client", {} if asks else site_settings("site", 1))
     except ConfigError as error:
         yield SiteFinding("settings", str(error), True)
         return
-    yield SiteFinding("settings", f"of client {client_number(cfg)}")
+    who = f"of client {client_number(cfg)}"
+    if not is_named:
+        who = "the file has no ggeur.client_number; join --folder gets it from there"
+    yield SiteFinding("settings", who)
     with shown_on_console("warning"):
         yield from data_findings(cfg)
     if asks:

@@ -53,17 +53,6 @@ def release_text() -> str:
     return f"{__version__}, messages of version {VERSION}"
 
 
-def names_server(path: str) -> bool:
-    """Whether the file names a server; by folder and with Flower it does not.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be read.
-    """
-    return "distribute.server_host" in dict(read_yaml(find_config(path)))
-
-
 def role_config(
     path: str,
     role: str,
@@ -80,15 +69,17 @@ def role_config(
     path : of the YAML file
     role : {"client", "server"}
     more : mapping, optional
-        Settings by key that the file need not say.
+        Settings by key that the file need not say. They do not count where the file
+        gives the site a share of a data set, whose number is the site's.
     overrides : sequence of str
         Keys and values that replace those of the file.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, is for another role, or agrees on another release of
-        this package. Or the error names all wrong settings of the file.
+        The file cannot be read, is for another role, agrees on another release of
+        this package, or does not state a site's number. Or the error names all wrong
+        settings of the file.
     """
     file = find_config(path).resolve()
     said = dict(read_yaml(file))
@@ -120,7 +111,8 @@ def role_config(
     goes_on = role == "server" and not said.get("federate.restore_from")
     if goes_on and kept and Path(kept).exists():
         implied["federate.restore_from"] = kept
-    implied.update({k: v for k, v in (more or {}).items() if k not in said})
+    if "distribute.data_idx" not in said:
+        implied.update({k: v for k, v in (more or {}).items() if k not in said})
     words = [str(word) for pair in implied.items() for word in pair]
     cfg = load_config(file, [*words, *overrides], on_fs=True)
     cfg.defrost()
@@ -129,6 +121,7 @@ def role_config(
         if section == "distribute" and name not in cfg.distribute:
             add_key(cfg, one.name, one.default)
     cfg.freeze()
+    check_role(cfg, role)
     return cfg
 
 

@@ -15,14 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name, use_threads
-from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.errors import (
     ConfigError,
     GGEURError,
     MessageError,
     without_folders,
 )
-from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     ClientStore,
@@ -387,8 +385,7 @@ def site_config(path: str, more: Mapping[str, object]):
     ConfigError
         They are wrong, or do not go with a folder.
     """
-    shares = "distribute.data_idx" in dict(read_yaml(find_config(path)))
-    cfg = role_config(path, "client", {} if shares else more)
+    cfg = role_config(path, "client", more)
     check_folder_run(cfg)
     return cfg
 

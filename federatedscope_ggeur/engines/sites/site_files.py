@@ -104,17 +104,11 @@ class _Plan:
     """The checked contents of the federation's file."""
 
     def __init__(self, path: str):
-        import yaml
+        # Imported here: torch takes seconds, and --help needs none of it.
+        from federatedscope_ggeur.cfg_ggeur.yaml_file import read_tree
 
         self._problems = list[str]()
-        with refusing(f"'{path}': cannot be read"):
-            try:
-                said = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-            except yaml.YAMLError as error:
-                raise ValueError(error) from error
-        if not isinstance(said, dict):
-            self._wrong("it", "must be a YAML file with server and sites")
-            said = {}
+        said, _ = read_tree(path)
         values = self._checked(said, _RULES, _DEFAULTS, "")
         names, sites = values["server"], values["sites"]
         self.names: list[str] = names if isinstance(names, list) else [names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -62,6 +63,8 @@ def audit(arguments: Sequence[str]) -> int:
         seconds={"type": float, "default": 60.0},
     )
     options = parser.parse_intermixed_args(arguments)
+    if not 0 < options.seconds < math.inf:
+        parser.error(f"--seconds: must be above 0, got {options.seconds:g}")
     try:
         cfg = rehearsed(load_config(options.cfg, options.settings))
         if options.level == "dp":

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.commands import add_labels_option, add_options, command_parser
-from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    DataError,
+    StatisticsError,
+    refusing,
+)
 from federatedscope_ggeur.printable import say
 
 _DAYS = {"d": 1, "w": 7, "y": 365}
@@ -235,7 +240,5 @@ def _numbers(text: str) -> list[int]:
 
 def _read(path: str, parse: Callable[[str], Any]) -> Any:
     """What `parse` makes of a file's text."""
-    try:
+    with refusing(f"'{path}' cannot be read", kind=DataError):
         return parse(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"'{path}' cannot be read: {error}") from error

@@ -423,7 +423,9 @@ class Federation:
         try:
             write_folder(path, files)
         except OSError as error:
-            raise ConfigError(f"cannot make the folder '{path}': {error}") from error
+            raise ConfigError(
+                f"cannot make the folder '{path}': {error.strerror}"
+            ) from error
         return part.clients
 
     # changes

@@ -112,7 +112,8 @@ class Folder:
         try:
             return read_regular(path_below(self.path, name))
         except OSError as error:
-            raise DataError(f"'{self.path / name}' cannot be read: {error}") from error
+            place, problem = self.path / name, error.strerror or error
+            raise DataError(f"'{place}' cannot be read: {problem}") from error
 
     def change(
         self,
@@ -214,8 +215,9 @@ def remove(path: Path) -> None:
         sync_folder(path.parent)
 
 
-def _unusable(path: Path, error: Exception) -> ConfigError:
-    return ConfigError(f"the book '{path}' cannot be changed: {error}")
+def _unusable(path: Path, error: OSError) -> ConfigError:
+    problem = error.strerror or error
+    return ConfigError(f"the book '{path}' cannot be changed: {problem}")
 
 
 _MARK = "book.mark"
@@ -270,7 +272,8 @@ class RunPlaces:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise ConfigError(f"cannot write '{path}': {error}") from error
+                problem = error.strerror or error
+                raise ConfigError(f"cannot write '{path}': {problem}") from error
             names = [name]
             if name_to_be and path.parent == Path(self.path):
                 names.append(name_to_be)

@@ -19,7 +19,7 @@ from federatedscope_ggeur.reporting import DifferentialPrivacy, Privacy
 from federatedscope_ggeur.settings import Objection, Objections, Problem
 
 from .manifest import CLIENT, DISTRIBUTED, SERVER, NoiseKeys
-from .noise import NoiseSettings
+from .noise import NoiseSettings, too_few_honest
 from .noisy_release import ROWS_FOR_SQUARE, ReleasePlan, epsilon_of, mu_of, replaced_mu
 from .public import public_rows
 
@@ -265,11 +265,9 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
     if not own.project and own.project_seed:
         yield "dp.project_seed", f"has no effect with {setting('dp.project')}: 0"
     clients, spared = run.client_num, own.tolerated
-    if spared is not None and own.noise != DISTRIBUTED:
+    if spared is None:
+        return
+    if own.noise != DISTRIBUTED:
         yield "dp.tolerated", f"needs {setting('dp.noise')}: distributed"
-    elif spared is not None and 0 < clients < spared + 2:
-        yield (
-            "dp.tolerated",
-            f"lets {spared} of {clients} clients collude, but at least two must be "
-            "honest",
-        )
+    elif clients and (problem := too_few_honest(clients, spared)):
+        yield "dp.tolerated", problem

@@ -19,6 +19,7 @@ from federatedscope_ggeur.errors import ConfigError, GGEURError, setting
 from federatedscope_ggeur.federation.kept_file import KeptFile
 
 _FORM = 1
+_SUFFIX = ".ledger"
 #: A sum of squares may exceed the limit by this share, since floats round.
 _SLACK = 1e-9
 
@@ -204,7 +205,7 @@ def ledger_path(folder: str, number: int) -> Path:
 
 
 def _name(number: int) -> str:
-    return f"client_{number:04d}.ledger"
+    return f"client_{number:04d}{_SUFFIX}"
 
 
 def read_ledger(path: Path) -> tuple[Spendings, str]:
@@ -238,6 +239,8 @@ def _parsed(data: bytes, path: Path) -> tuple[Spendings, str]:
 
 
 def _unusable(path: Path, why: object) -> ConfigError:
+    if path.suffix != _SUFFIX:  # a person named another file
+        return ConfigError(f"'{path}' is no ledger: {why}")
     return ConfigError(
         f"{setting('dp.ledger')}: the ledger '{path}' cannot be used: {why}. Do not "
         "delete it: it records how much of these rows' privacy is spent. Name "

@@ -56,7 +56,8 @@ class NoiseKeys(Section):
     tolerated: int | None = key(
         None,
         "With dp.noise distributed: how many clients may collude with the server "
-        "while epsilon still holds for all others; -1: a third of all clients.",
+        "while epsilon still holds for all others; -1: a third of all clients. At "
+        "most the number of clients less two.",
         whole(0, not_set_allowed=True),
     )
     rows_per_class: int = key(

@@ -32,6 +32,15 @@ _SLACK = 1e-6
 _NO_PLAN = ReleasePlan(0, 0, 0.0, 0.0, False)
 
 
+def too_few_honest(clients: int, spared: int) -> str:
+    """What is wrong if `spared` of the clients may collude; "" if nothing is."""
+    if clients >= spared + 2:
+        return ""
+    return (
+        f"lets {spared} of {clients} clients collude, but at least two must be honest"
+    )
+
+
 class NoiseSettings(NoiseKeys):
     """How statistics are released under differential privacy.
 

@@ -18,7 +18,7 @@ from federatedscope_ggeur.reporting import Privacy
 
 from .exchange import SPENT, NoisyReleaseExchange
 from .keys import UNIT, is_chosen
-from .noise import NoiseSettings, Releaser
+from .noise import NoiseSettings, Releaser, too_few_honest
 from .noisy_release import MOMENTS, RELEASE_STAGES, NoisyStatistics
 
 _SEEN = "the sum of all clients' statistics with noise"
@@ -60,8 +60,8 @@ class NoisyShares:
 
     def problem_with(self, roster: Sequence[int]) -> str:
         clients, most = len(roster), self.noise.most_clients
-        if clients - self.noise.spared(clients) < 2:
-            return f"{clients} clients are too few for {setting('dp.tolerated')}"
+        if problem := too_few_honest(clients, self.noise.spared(clients)):
+            return f"{setting('dp.tolerated')} {problem}"
         if 0 < most < clients:
             return (
                 f"{clients} clients, but {setting('client_num')} is {most}; with more "

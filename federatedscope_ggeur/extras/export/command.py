@@ -1,8 +1,9 @@
 """``ggeur export``: writes a run's head as an ONNX file, and a model card.
 
 The graph computes what `predict` computes, in the same order: the run's transform of
-rows in float64, the head in float32, softmax, and the smoothing of probabilities. A
-temperature is part of the head's numbers already.
+rows, the head, softmax, and the smoothing of probabilities. A temperature is part of
+the head's numbers already. All is computed in float64: in float32 two programs differ
+by much where logits are in the thousands.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
+from federatedscope_ggeur.cfg_ggeur.demands import other_model_of
+from federatedscope_ggeur.cfg_ggeur.foreign import config_left
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.commands import (
     add_options,
@@ -78,21 +82,21 @@ def export(arguments: Sequence[str]) -> int:
         if os.path.lexists(name):
             raise ConfigError(f"'{name}' exists already; name another file")
     load_plugins(options.plugins, Path.cwd(), asked_by="--plugins")
-    results = _left(options.run)
+    left = _left(options.run)
     if options.onnx:
-        titles = (results.given or {}).get("titles")
+        width, titles = _width(left), left.expected.given.titles
         rows = None if options.rows is None else Rows.of_file(options.rows, titles)
-        data, said = onnx_bytes(results, rows)
+        data, said = onnx_bytes(left.results_with_models(width), rows)
         write_once(Path(options.onnx), data)
         say(f"{options.onnx}: {len(data) / 1e6:.2f} MB; {said}")
     if options.card:
-        write_once(Path(options.card), model_card(results))
+        write_once(Path(options.card), model_card(left.results))
         say(options.card)
     return 0
 
 
-def _left(folder: str) -> Results:
-    """A run's results with its head; refuses heads that belong to single clients."""
+def _left(folder: str) -> LeftModels:
+    """A run's models; refuses heads that belong to single clients."""
     left = LeftModels(folder)
     if left.must_say:
         raise ConfigError(
@@ -100,13 +104,29 @@ def _left(folder: str) -> Results:
             "Export takes the head of a federation; predict with "
             f"`ggeur predict --run {folder} --clients N`"
         )
+    return left
+
+
+def _width(left: LeftModels) -> int:
+    """The columns of the rows that a run's head takes; refuses networks."""
+    if network := _network(left.results):
+        raise ConfigError(
+            f"--onnx: '{left.folder}' holds a model of images ({network}), which "
+            "cannot be exported; heads on embeddings can. --card alone can be written"
+        )
     width = left.expected.given.dim
     if width is None:
         raise ConfigError(
-            f"'{folder}': an older release made this run, and did not record how wide "
-            "its rows are; run it again"
+            f"--onnx: an older release made the run '{left.folder}', and did not "
+            "record how wide its rows are; run it again"
         )
-    return left.results_with_models(width)
+    return width
+
+
+def _network(results: Results) -> str:
+    """The words for a model of images in place of a head; "" if it is a head."""
+    other = other_model_of(config_left(results))
+    return other.told if other is not None and other.takes_images else ""
 
 
 # the graph
@@ -125,15 +145,20 @@ class _Graph:
         self.nodes.append(make(operation, inputs, [name], **attributes))
         return name
 
-    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+    def constant(self, value: Any, dtype: Any = np.float64) -> str:
         name = f"constant_{len(self.constants)}"
         array = np.ascontiguousarray(np.asarray(value, dtype))
         self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
-    def cast(self, value: str, kind: str) -> str:
+    def cast(self, value: str, kind: str, name: str = "") -> str:
         number = self._onnx.TensorProto.DataType.Value(kind)
-        return self.add("Cast", value, to=number)
+        return self.add("Cast", value, name=name, to=number)
+
+    def parameter(self, tensor: Tensor) -> str:
+        """A head's float32 numbers; half as long in the file as float64."""
+        stored = self.constant(tensor.detach().numpy(), np.float32)
+        return self.cast(stored, "DOUBLE")
 
     def names(self, texts: Sequence[str]) -> str:
         raw, kind = [text.encode() for text in texts], self._onnx.TensorProto.STRING
@@ -163,11 +188,10 @@ def onnx_bytes(results: Results, rows: Rows | None = None) -> tuple[bytes, str]:
     transform, width = given.get("transform") or NO_TRANSFORM, given["dim"]
     graph = _Graph(onnx)
     features = _transformed(graph, "features", transform, width)
-    logits = graph.add(
-        "Identity", _logits(graph, results.model, features), name="logits"
-    )
+    logits = _logits(graph, results.model, graph.cast(features, "DOUBLE"))
     count = len(results.class_names)
-    _probabilities(graph, logits, count, name="probabilities")
+    graph.cast(logits, "FLOAT", name="logits")
+    graph.cast(_probabilities(graph, logits, count), "FLOAT", name="probabilities")
     best = graph.add("ArgMax", logits, axis=1, keepdims=0)
     graph.add("Gather", graph.names(results.class_names), best, name="class")
     made = helper.make_model(
@@ -209,7 +233,7 @@ def _transformed(graph: _Graph, rows: str, transform: str, width: int) -> str:
         raise ConfigError(f"--onnx: the transform {transform!r} cannot be exported")
     exact = graph.cast(rows, "DOUBLE")
     if name == LIFT:
-        directions = graph.constant(lift_directions(width).numpy(), np.float64)
+        directions = graph.constant(lift_directions(width).numpy())
         added = graph.add("Relu", graph.add("MatMul", exact, directions))
         added = graph.cast(added, "FLOAT")
         return graph.add("Concat", rows, added, axis=1)
@@ -220,14 +244,14 @@ def _transformed(graph: _Graph, rows: str, transform: str, width: int) -> str:
     kept, seed = map(int, numbers or (0, 0))
     if 0 < kept < width:
         matrix = random_projection(width, kept, seed).T.numpy()
-        exact = graph.add("MatMul", exact, graph.constant(matrix, np.float64))
+        exact = graph.add("MatMul", exact, graph.constant(matrix))
         exact = _of_length_1(graph, exact)
     return graph.cast(exact, "FLOAT")
 
 
 def _of_length_1(graph: _Graph, rows: str) -> str:
     """Rows divided by their length, after their largest entry; zeros stay."""
-    zero, one = graph.constant(0, np.float64), graph.constant(1, np.float64)
+    zero, one = graph.constant(0), graph.constant(1)
     axes = graph.constant([1], np.int64)
 
     def divided(rows: str, sizes: str) -> str:
@@ -257,30 +281,28 @@ def _logits(graph: _Graph, model: Model, rows: str) -> str:
     )
 
 
-def _probabilities(graph: _Graph, logits: str, classes: int, name: str = "") -> str:
+def _probabilities(graph: _Graph, logits: str, classes: int) -> str:
     """The published probabilities; see `Model.probabilities`."""
-    return _with_equal_part(graph, logits, classes, SMOOTHING, name)
+    return _with_equal_part(graph, logits, classes, SMOOTHING)
 
 
-def _with_equal_part(
-    graph: _Graph, logits: str, classes: int, part: float, name: str = ""
-) -> str:
+def _with_equal_part(graph: _Graph, logits: str, classes: int, part: float) -> str:
     """Softmax of the logits, of which this part is shared equally by all classes."""
     shares = graph.add("Softmax", logits, axis=1)
     shares = graph.add("Mul", shares, graph.constant(1 - part))
-    return graph.add("Add", shares, graph.constant(part / classes), name=name)
+    return graph.add("Add", shares, graph.constant(part / classes))
 
 
 def _affine(graph: _Graph, rows: str, weight: Any, bias: Any) -> str:
-    constants = (graph.constant(t.detach().numpy()) for t in (weight, bias))
-    return graph.add("Gemm", rows, *constants, transB=1)
+    numbers = graph.parameter(weight), graph.parameter(bias)
+    return graph.add("Gemm", rows, *numbers, transB=1)
 
 
 def _logits_of_mixture(graph: _Graph, model: MixtureHead, rows: str) -> str:
     centred = rows
     if model.centre is not None:
-        centre = model.centre.detach()[: model.in_features]
-        centred = graph.add("Sub", rows, graph.constant(centre.numpy()))
+        centre = graph.parameter(model.centre[: model.in_features])
+        centred = graph.add("Sub", rows, centre)
     # Each class gets as many places as the largest has components. Empty places get
     # -1e30, so they add nothing to the sum.
     of_class = model.classes.long()
@@ -301,7 +323,7 @@ def _logits_of_mixture(graph: _Graph, model: MixtureHead, rows: str) -> str:
     logits = graph.add("Squeeze", logits, graph.constant([2], np.int64))
     if model.precisions is not None:
         logits = graph.add("Sub", logits, _half_squares(graph, model, centred))
-    return graph.add("Mul", logits, graph.constant(model.scale.detach().numpy()))
+    return graph.add("Mul", logits, graph.parameter(model.scale))
 
 
 def _half_squares(graph: _Graph, model: MixtureHead, rows: str) -> str:
@@ -309,7 +331,7 @@ def _half_squares(graph: _Graph, model: MixtureHead, rows: str) -> str:
     assert model.precisions is not None
     columns = []
     for precision in model.precisions.detach() / 2:
-        turned = graph.add("MatMul", rows, graph.constant(precision.numpy()))
+        turned = graph.add("MatMul", rows, graph.parameter(precision))
         squares = graph.add("Mul", turned, rows)
         columns.append(graph.add("ReduceSum", squares, graph.constant([1], np.int64)))
     return graph.add("Concat", *columns, axis=1)
@@ -354,7 +376,7 @@ def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
 
 def _completed(graph: _Graph, one_shot: str, trained: str, unknown: Any) -> str:
     """The one-shot head's log-probabilities, completed by those of the trained head."""
-    without = graph.constant(np.where(unknown, -1e30, 0.0).astype(np.float32))
+    without = graph.constant(np.where(unknown, -1e30, 0.0))
     inside = graph.add("LogSoftmax", graph.add("Add", one_shot, without), axis=1)
     others = graph.add("Add", trained, without)
     whole = graph.add("ReduceLogSumExp", others, axes=[1], keepdims=1)
@@ -375,8 +397,10 @@ def _compared(data: bytes, results: Results, width: int, rows: Rows | None) -> s
     else:
         titles = (results.given or {}).get("titles")
         features = np.asarray(rows.in_order_of(titles), np.float32)
+        if not len(features):
+            raise DataError(f"--rows: {rows.where} has no rows to compare on")
         which = f"{len(features)} rows of {rows.where}"
-    expected = results.predict_proba(features)
+    expected = Model.probabilities(results.logits(features, exact=True)).numpy()
     try:
         session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
         (computed,) = session.run(["probabilities"], {"features": features})
@@ -408,8 +432,11 @@ def model_card(results: Results) -> str:
     """A model card as Markdown, of what the run recorded and no more."""
     final, given, privacy = results.final, results.given or {}, results.privacy
     names = ", ".join(map(markdown, results.class_names))
+    network, width = _network(results), given.get("dim")
+    rows = f"images ({markdown(network)})" if network else "embeddings"
+    rows += "" if width is None else f", {width} columns a row"
     about = (
-        f"A classifier of embeddings, {given.get('dim')} columns a row. Encoder: "
+        f"A classifier of {rows}. Encoder: "
         f"{markdown(results.encoder)}. Transform of rows: "
         f"{given.get('transform') or NO_TRANSFORM}. "
         f"{len(results.class_names)} classes: {names}."

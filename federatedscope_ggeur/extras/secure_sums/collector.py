@@ -134,7 +134,7 @@ class Collector:
     Raises
     ------
     GGEURError
-        The roster has too few clients.
+        The roster has too few clients, or the summand refuses it.
     """
 
     def __init__(
@@ -151,6 +151,9 @@ class Collector:
                 "start more clients, or lower it on all sides"
             )
         self.settings, self.roster = settings, tuple(sorted(roster))
+        summand = settings.summand
+        if summand is not None and (problem := summand.problem_with(self.roster)):
+            raise GGEURError(f"round 0, secure sums: {problem}")
         self.session, self._declared = make_session(), declared_rows
         self._keys: dict[int, SumKey] = {}
         self._vectors: dict[int, torch.Tensor] = {}
@@ -163,8 +166,8 @@ class Collector:
         self._summed: Statistics | None = None
         self._lost = 0
         self.totals: SummandSide | None = None
-        if settings.summand is not None:
-            self.totals = settings.summand.totals(len(roster))
+        if summand is not None:
+            self.totals = summand.totals(len(roster))
 
     def keys_request(self) -> SumKeysRequest:
         own = {name: getattr(self.settings, name) for name in ASKED_SETTINGS}

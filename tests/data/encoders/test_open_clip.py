@@ -145,8 +145,10 @@ def test_files_that_are_no_weights_of_the_model(settings, model, tmp_path):
     cut.write_bytes(cut.read_bytes()[:-50])
     torch.save({"weight": torch.ones(3)}, tmp_path / "other.pt")
     (tmp_path / "clip.npz").write_bytes(b"")
+    (tmp_path / "page.pt").write_text("<html>")
     for name, said in {
         "cut.safetensors": "cannot read the weights file",
+        "page.pt": "page.pt': torch.save did not write it, or it is not whole",
         "other.pt": f"cannot make the model {settings.model}",
         "absent.pt": "there is no file",
         "clip.npz": "name of a weights file must end",

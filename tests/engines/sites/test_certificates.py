@@ -216,7 +216,8 @@ def test_with_flower_each_site_has_a_key_that_the_server_knows(tmp_path, monkeyp
         ("[localhost, 127.0.0.1]", "'a b'", "server: must list names"),
         ("[localhost, 127.0.0.1]", "[]", "server: must list names"),
         ("total_round_num: 3", "total_rounds: 3", "settings.federate.total_rounds"),
-        (PLAN, "- x", "it: must be a YAML file"),
+        (PLAN, "- x", "plan.yaml must hold 'key: value' lines"),
+        (PLAN, "x: [", "plan.yaml is not valid YAML: line 1: expected"),
     ],
 )
 def test_a_wrong_plan_is_named_and_nothing_is_made(

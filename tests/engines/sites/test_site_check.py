@@ -263,3 +263,22 @@ def test_a_file_without_the_server_s_address_is_checked_at_home_alone(site, chec
     status, problems, said = check()
     assert (status, problems) == (0, {}), said
     assert "server: not asked, because the file has no distribute.server_host" in said
+
+
+def test_a_file_that_does_not_say_who_it_is_is_for_a_folder_alone(quickstart, ggeur):
+    words = ["--cfg", quickstart.name]
+    said = ggeur("check", *words).out
+    assert "settings: the file has no ggeur.client_number; join --folder gets" in said
+    assert said.endswith("ready to join by --folder alone\n")
+    error = ggeur("join", *words, status=1).err
+    assert "wrong settings:\n  ggeur.client_number: must be set" in error
+
+
+def test_a_site_with_a_server_needs_a_number(site, check):
+    path = site / "site.yaml"
+    content = yaml.safe_load(path.read_text())
+    del content["ggeur"]["client_number"]
+    path.write_text(yaml.safe_dump(content))
+    status, problems, said = check()
+    assert status == 1, said
+    assert "ggeur.client_number: must be set" in problems["settings"]

@@ -57,6 +57,8 @@ def test_a_monitor_asks_with_the_file_of_the_process(tmp_path, ggeur):
         assert none not in ggeur(*ask).out
         assert ggeur(*ask[:3], status=1).out.count(none) == 1
     assert ggeur(*ask, status=1).out.count(none) == 1
+    bundled = ggeur("healthy", "--cfg", "ggeur_quickstart.yaml", status=1).out
+    assert bundled.count(none) == 1
     with pytest.raises(SystemExit, match="2"):
         main(["healthy"])
 

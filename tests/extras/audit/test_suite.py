@@ -11,6 +11,7 @@ from own_process import PATIENCE
 from private_words import LDA, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.extras.audit.answers import Verdict, audit_run
@@ -392,6 +393,13 @@ def audit(quickstart, embeddings_folder, tmp_path, ggeur):
         return said.out + said.err, content
 
     return go
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_a_time_limit_is_above_0(quickstart, capsys, seconds):
+    with pytest.raises(SystemExit, match="2"):
+        main(["audit", "--cfg", str(quickstart), "--seconds", seconds])
+    assert "--seconds: must be above 0" in capsys.readouterr().err
 
 
 def test_the_default_fails_and_says_by_what(audit):

@@ -236,7 +236,7 @@ def test_a_client_joins_by_a_file_of_rows_and_says_how_its_labels_are_read(tmp_p
         (["update", "none"], 2, "required"),
         (["update", "none", "--window", "0d"], 2, "--window: '0d' is no time span"),
         (["update", "none", "--window", "9999y"], 2, "is no time span"),
-        (["verify", "none.json"], 1, "cannot be read"),
+        (["verify", "none.json"], 1, "'none.json' cannot be read: No such file or"),
         (["head", "none", "--clients", "a", "--out", "x"], 2, "write e.g. 1,4,5"),
     ],
 )

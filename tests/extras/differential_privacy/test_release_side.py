@@ -349,6 +349,10 @@ def test_the_command_prints_it(tmp_path, ggeur):
     assert "epsilon 1)" in said
     assert f"no row has spent more than mu {math.sqrt(2) * MU:.4f}" in said
     assert "no ledger" in ggeur("privacy-ledger", tmp_path / "nowhere", status=1).err
+    (tmp_path / "a.txt").write_text("a")
+    error = ggeur("privacy-ledger", tmp_path / "a.txt", status=1).err
+    assert "a.txt' is no ledger: " in error
+    assert "Do not delete" not in error
 
 
 def kept(folder):

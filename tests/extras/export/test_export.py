@@ -140,6 +140,25 @@ def test_what_onnxruntime_refuses_is_an_error_of_one_line(monkeypatch):
 
 
 @pytest.mark.slow
+def test_rows_far_from_zero_agree_too():
+    features, labels, site = rows()
+    far = features + 10000
+    head = FederatedClassifier("lda").fit(far, labels, site).results_
+    (shares,) = by_onnxruntime(head, far, ["probabilities"])
+    exact = head.model.probabilities(head.logits(far, exact=True))
+    np.testing.assert_allclose(shares, exact.numpy(), rtol=0, atol=WITHIN)
+
+
+@pytest.mark.slow
+def test_rows_to_compare_on_are_needed(folder, tmp_path, ggeur):
+    pytest.importorskip("onnxruntime")
+    np.save(tmp_path / "none.npy", np.ones((0, 6), "float32"))
+    words = ["export", folder, "--rows", tmp_path / "none.npy"]
+    error = ggeur(*words, "--onnx", tmp_path / "a.onnx", status=1).err
+    assert "none.npy has no rows to compare on" in error
+
+
+@pytest.mark.slow
 def test_rows_of_another_width_are_refused(folder, tmp_path, ggeur):
     pytest.importorskip("onnxruntime")
     np.savez(tmp_path / "new.npz", features=np.ones((3, 5), "float32"))
@@ -198,6 +217,24 @@ def test_heads_of_single_clients_are_refused(tmp_path, ggeur):
     error = ggeur("export", tmp_path / "own", "--card", "a.md", status=1).err
     assert "every client has a model of its own" in error
     assert "predict --run" in error
+
+
+def test_a_network_has_a_card_and_is_refused_by_name(tmp_path, ggeur):
+    words = ["--cfg", "network_quickstart.yaml", "federate.total_round_num", 1]
+    words += ["outdir", tmp_path, "expname", "net"]
+    ggeur(*words, "ggeur.encoder.cache", tmp_path / "cache")
+    words = ["export", tmp_path / "net"]
+    error = ggeur(*words, "--onnx", tmp_path / "a.onnx", status=1).err
+    assert "a model of images (network: digits_cnn), which cannot be exported" in error
+    ggeur(*words, "--card", tmp_path / "a.md")
+    assert "A classifier of images (network: digits\\_cnn)." in (
+        (tmp_path / "a.md").read_text()
+    )
+
+
+def test_a_folder_that_is_no_run_is_named_and_no_option(tmp_path, ggeur):
+    error = ggeur("export", tmp_path, "--card", tmp_path / "a.md", status=1).err
+    assert error.startswith(f"error: there is no results.json in '{tmp_path}'")
 
 
 def test_an_export_of_nothing_is_wrong_usage(folder):
