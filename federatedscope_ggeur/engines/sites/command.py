@@ -201,9 +201,9 @@ def check(arguments: Sequence[str]) -> int:
         say(f"{mark} {finding.what}: {' '.join(finding.said.split())}")
         sys.stdout.flush()
         good &= not finding.problem
-    ways = (
-        "" if asks else " by --folder or Flower" if is_named else " by --folder alone"
-    )
+    ways = ""
+    if not asks:
+        ways = " by --folder or Flower" if is_named else " by --folder alone"
     say(f"ready to join{ways}" if good else "not ready to join")
     return 0 if good else 1
 
