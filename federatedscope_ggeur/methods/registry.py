@@ -59,6 +59,9 @@ class Combined(Method):
     def settings_to_lower(self):
         return [n for part in self.parts.values() for n in part.settings_to_lower()]
 
+    def of_plugins(self):
+        return [one for part in self.parts.values() for one in part.of_plugins()]
+
     def model_problem(self, model):
         problems = (part.model_problem(model) for part in self.parts.values())
         return next(filter(None, problems), "")
