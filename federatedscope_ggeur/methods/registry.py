@@ -287,6 +287,7 @@ def build_method(
     name: str,
     augmentation: str = "ggeur",
     augmentation_settings: Mapping | None = None,
+    /,
     **settings,
 ) -> Method:
     """Make the method called `name` with its settings.

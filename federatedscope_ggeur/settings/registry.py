@@ -94,11 +94,19 @@ class Registry(Mapping[str, Part]):
                 f"the {self.kind} '{name}' has two settings called '{twice[0]}'; "
                 "rename or remove one"
             )
-        hooks = [name for name in names if callable(getattr(part, name, 0))]
-        if hooks:
+        if not getattr(part, "SECTION", ""):
+            unset = [k.name for k in settings if k.in_config is None and k.rule(None)]
+            if unset:
+                raise TypeError(
+                    f"the {self.kind} '{name}' must give its setting '{unset[0]}' a "
+                    "default"
+                )
+        clash = [one for one in names if _is_attribute(part, one)]
+        if clash:
             raise TypeError(
-                f"the {self.kind} '{name}' has a setting and a function called "
-                f"'{hooks[0]}'; rename the setting"
+                f"the {self.kind} '{name}' cannot have a setting called '{clash[0]}', "
+                "because the class has an attribute or argument of that name; rename "
+                "the setting"
             )
         if name in self.taken or not self._may_be(name, part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
@@ -190,6 +198,25 @@ class _KnownName:
     @property
     def choices(self) -> tuple[str, ...]:
         return (*self._registry.taken, *self._registry)
+
+
+def _is_attribute(part: object, name: str) -> bool:
+    """Whether a setting called `name` would replace something else of a class.
+
+    That is a function, or what a plugin's class inherits from this package. The package
+    replaces attributes of its own by settings on purpose.
+    """
+    if not isinstance(part, type):
+        return False
+    if name == "self" or callable(getattr(part, name, 0)):
+        return True
+    bases = [base for base in part.__mro__ if not is_of_plugin(base)]
+    inherited = {key.name for base in bases for key in getattr(base, "SETTINGS", ())}
+    return (
+        is_of_plugin(part)
+        and name not in inherited
+        and any(hasattr(base, name) for base in bases)
+    )
 
 
 def _is_the_same(one: object, other: object) -> bool:
