@@ -151,6 +151,8 @@ def register_step(name: str) -> Callable[[type[Step]], type[Step]]:
         The name is taken.
     """
 
+    STEPS.require_name(name)
+
     def register(part: type[Step]) -> type[Step]:
         check_class(f"the step '{name}'", part, Step, ("of", "leave"))
         check_section(f"the step '{name}'", name, part.SETTINGS)

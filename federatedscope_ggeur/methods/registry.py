@@ -276,6 +276,8 @@ def register_augmentation(name: str) -> Callable[[type[Method]], type[Method]]:
 def _registered(
     registry: Registry[type[Method]], name: str
 ) -> Callable[[type[Method]], type[Method]]:
+    registry.require_name(name)
+
     def register(part: type[Method]) -> type[Method]:
         check_class(f"the {registry.kind} '{name}'", part, Method)
         return registry.add(name, checked(part))

@@ -337,6 +337,16 @@ def test_a_setting_takes_the_names_that_are_registered_by_then(parts):
     assert not rule("waltz")
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["method", "closed_form", "exchange", "step", "splitter", "text_model"],
+)
+def test_a_decorator_without_a_name_is_refused(kind):
+    decorate = getattr(federatedscope_ggeur, f"register_{kind}")
+    with pytest.raises(TypeError, match=rf'as in @register_{kind}\("my_own"\)'):
+        decorate(type("Own", (), {}))
+
+
 def test_a_name_is_taken_once(parts):
     class Other:
         pass

@@ -498,6 +498,8 @@ def register_exchange(
         The name of the exchange, of a request or of a message is taken.
     """
 
+    EXCHANGES.require_name(name)
+
     def register(part: type[Exchange]) -> type[Exchange]:
         check_class(f"the exchange '{name}'", part, Exchange)
         check_section(f"the exchange '{name}'", name, part.SETTINGS)

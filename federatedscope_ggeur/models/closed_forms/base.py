@@ -302,6 +302,8 @@ def register_closed_form(name: str) -> Callable[[Part], Part]:
     ...         return linear_head(seen.means, bias, seen), {}
     """
 
+    CLOSED_FORMS.require_name(name)
+
     def register(part: Part) -> Part:
         check_class(f"the closed form '{name}'", part, ClosedForm, ("work_out",))
         if part.NEEDS not in NEEDS:
