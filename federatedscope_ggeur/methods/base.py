@@ -399,7 +399,8 @@ class Method:
     def figures(self, state: Tensors) -> Mapping[str, float]:
         """Server: numbers by name for the record of the round.
 
-        `state` is the state after the round.
+        `state` is the state after the round. NaN and infinity become null in
+        ``results.json``.
         """
         return {}
 

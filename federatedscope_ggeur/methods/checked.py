@@ -7,6 +7,7 @@ package's own methods are tested, so they are not checked.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -181,7 +182,7 @@ def _step(returned: _Returned, params: Tensor, updates, state, context) -> None:
     returned.tensors(kept, "tensors to keep as state")
 
 
-def _figures(returned: _Returned, state) -> None:
+def _figures(returned: _Returned, state) -> dict[str, float | None]:
     figures = returned.value
     for value in figures.values() if isinstance(figures, Mapping) else [figures]:
         if not is_number(value):
@@ -189,6 +190,8 @@ def _figures(returned: _Returned, state) -> None:
                 f"must return a dict of numbers, but returned {_kind(value)}; use "
                 "float(...) for a tensor of one number"
             )
+    # JSON has no NaN: a number that does not exist is null there.
+    return {n: f if math.isfinite(f) else None for n, f in figures.items()}
 
 
 def _local(returned: _Returned, context: LocalContext) -> LocalHooks:

@@ -3,6 +3,8 @@
 Every case is a run: the checks stand where the package calls the hooks.
 """
 
+import math
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from federatedscope_ggeur import methods
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import GGEURError, PluginError
+from federatedscope_ggeur.reporting import Results
 
 SHORT = ["federate.total_round_num", 2]
 
@@ -149,6 +152,12 @@ def test_where_numbers_are_not_finite_the_plugin_is_named_too(hooks, quickstart)
     methods.register_method("own")(own(**hooks))
     with pytest.raises(GGEURError, match=r"lower .* or look .* 'own'"):
         run_of(quickstart)
+
+
+def test_a_figure_that_does_not_exist_is_null(quickstart):
+    methods.register_method("own")(own(figures=lambda self, s: {"a": math.nan, "b": 1}))
+    results = Results.from_json(run_of(quickstart).to_json())
+    assert results.rounds[0].details == {"a": None, "b": 1}
 
 
 @pytest.mark.slow
