@@ -16,6 +16,7 @@ import torch
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.keys import get_key, read
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.cfg_ggeur.plugins import check_loaded
 from federatedscope_ggeur.cfg_ggeur.run_settings import held_for_validation
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.data import (
@@ -455,9 +456,11 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
                 "splitter: needs the number of clients that share the rows; give it to "
                 "fit, such as fit(X, y, clients=10)"
             )
+        own = _flat(self.settings)
+        check_loaded(own.items())
         names = [] if domains is None else as_array(domains).astype(str)
         known.update(_of_method(self.method, len(np.unique(names)) > 1))
-        return {**known, **_flat(self.settings)}
+        return {**known, **own}
 
     def _divided(
         self,
@@ -583,7 +586,7 @@ def _of_method(method: str, several_domains: bool) -> dict[str, Any]:
     known = dict.fromkeys(["auto", "ggeur", *CLOSED_FORMS, *METHODS, *AUGMENTATIONS])
     raise ConfigError(
         f"method: {method!r} is unknown; known: {', '.join(known)}"
-        f"{did_you_mean(method, known)}"
+        f"{did_you_mean(method, known)}; import the module of one of your own first"
     )
 
 

@@ -527,8 +527,12 @@ FAR = np.where(y[:, None] == 4, 1e30, X)
         ),
         (["lda", "ggeur.space raw"], {}, ConfigError, "settings: must be a dict of se"),
         (["lda", None, "iid"], {}, ConfigError, "splitter: needs the number of clie"),
+        (
+            ["mine", {"ggeur.plugins": ["my_parts"]}], {}, ConfigError,
+            "(?s)the settings name 'my_parts'.*in Python: import it first",
+        ),
     ],
-    ids=range(9),
+    ids=range(10),
 )  # fmt: skip
 def test_what_is_wrong_is_named(given, fit, error, message):
     names = "method", "settings", "splitter"

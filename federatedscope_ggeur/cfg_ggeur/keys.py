@@ -35,6 +35,7 @@ from federatedscope_ggeur.settings import (
     not_negative_up_to,
     one_of,
     positive_up_to,
+    rule_of,
     whole,
 )
 
@@ -209,7 +210,12 @@ class RunKeys(Section):
         (),
         "Modules with your own parts (`register_method` and its siblings). They are "
         "looked for beside the YAML file, then where Python finds modules.",
-        names("module names"),
+        rule_of(
+            "must be a list of module names without .py, such as ['my_parts']",
+            lambda value: (
+                not (names("")(value) or any(name.endswith(".py") for name in value))
+            ),
+        ),
     )
 
 

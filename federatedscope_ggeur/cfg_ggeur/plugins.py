@@ -60,11 +60,17 @@ def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
     """The modules that ``ggeur.plugins`` names in `given`, which are pairs of key and
     value.
 
-    If the key occurs twice, the last value counts. The result is empty if the value is
-    wrong, since a check refuses it later.
+    If the key occurs twice, the last value counts.
+
+    Raises
+    ------
+    ConfigError
+        The value is no list of names.
     """
     chosen = literal(dict(given).get(_KEY, PLUGINS.default))
-    return [] if PLUGINS.rule(chosen) else list(chosen)
+    if problem := PLUGINS.rule(chosen):
+        raise ConfigError(f"{_KEY}: {problem}")
+    return list(chosen)
 
 
 def check_loaded(given: Iterable[tuple[str, object]]) -> None:
@@ -98,9 +104,10 @@ def load_plugins_of(arguments: Sequence[str]) -> None:
     """
     try:
         path, given = _parsed(arguments)
+        named = plugins_in(given)
     except ConfigError:
-        path, given = None, []
-    load_plugins(plugins_in(given), path and path.parent)
+        path, named = None, []
+    load_plugins(named, path and path.parent)
 
 
 def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:

@@ -233,11 +233,8 @@ def _of_core(cfg, demands: Demands) -> Privacy:
     if totals:
         clients.insert(0, "rows of each class over all clients")
     if demands.trains:
-        clients += [
-            f"of {part.name}: {part.receives}"
-            for part in parts_in_use(cfg)
-            if part.receives
-        ]
+        hooks = ("aggregate_init", "download", "scoring_download")
+        clients += _of_parts(cfg, "receives", hooks)
     return replace(
         _NO_GUARANTEE,
         threshold=0 if demands.noisy else demands.min_samples,
@@ -246,6 +243,19 @@ def _of_core(cfg, demands: Demands) -> Privacy:
         clients_see=clients,
         warnings=[_LIFTED] if row_transform(cfg) == LIFT else [],
     )
+
+
+#: In place of what a plugin's part sends or receives, if the part does not say it.
+_UNSAID = "its plugin does not say what"
+
+
+def _of_parts(cfg, told: str, hooks: tuple[str, ...]) -> list[str]:
+    """What the methods in use say in `told` of the tensors that `hooks` define."""
+    return [
+        f"of {part.name}: {getattr(part, told) or _UNSAID}"
+        for part in parts_in_use(cfg)
+        if getattr(part, told) or part.overrides(*hooks)
+    ]
 
 
 def _server_sees(cfg, demands: Demands) -> list[str]:
@@ -259,13 +269,11 @@ def _server_sees(cfg, demands: Demands) -> list[str]:
     if demands.trains:
         seen += ["each client's updates"] if demands.federated else []
         seen.append("each client's aggregation weight")
-        seen += [
-            f"of {part.name}: {part.sends}" for part in parts_in_use(cfg) if part.sends
-        ]
+        seen += _of_parts(cfg, "sends", ("init_upload_shapes", "upload_shapes"))
     if demands.reports_scores and not server_evaluates(cfg):
         seen.append("each client's scores: rows, hits and the sum of their losses")
     seen += [
-        f"of the exchange {part.name}: {part.REVEALS or 'its plugin does not say what'}"
+        f"of the exchange {part.name}: {part.REVEALS or _UNSAID}"
         for part in plugin_exchanges(demands)
     ]
     if cfg.federate.mode == "distributed" and not demands.noisy:

@@ -19,7 +19,13 @@ from torch import Tensor
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.machine import start_method, torch_threads, usable_cores
 from federatedscope_ggeur.printable import Lines, get_logger
-from federatedscope_ggeur.settings import Section, key, whole
+from federatedscope_ggeur.settings import (
+    Section,
+    check_returned,
+    key,
+    where_of,
+    whole,
+)
 
 from .decoding import ImagePreparation, decoded
 from .encoders import Encoder
@@ -103,6 +109,8 @@ def extract(
     ConfigError
         The features have another length than the encoder's `dim`, or a worker process
         died.
+    PluginError
+        The encoder returned no tensor.
     """
     batches = prepared(encoder, images, settings, first, processes)
     waiting: deque[tuple[int, Callable[[], Tensor]]] = deque()
@@ -114,7 +122,10 @@ def extract(
                 numbered = enumerate(batch, row)
                 bad |= {k: b.message for k, b in numbered if isinstance(b, Unreadable)}
             elif not bad:
-                waiting.append((row, _fetched(encoder.encode(batch))))
+                features = encoder.encode(batch)
+                whose = f"encode of the encoder {encoder.name}"
+                check_returned(whose, encoder.encode, features, Tensor)
+                waiting.append((row, _fetched(features)))
             row += len(batch)
             # A GPU computes this batch while the one before is taken from it.
             if len(waiting) > 1:
@@ -192,7 +203,8 @@ def _checked(
     features = fetch()
     if features.ndim != 2 or features.shape[1] != encoder.dim:
         raise ConfigError(
-            f"the encoder {encoder.name} returned features of shape "
+            f"the encoder {encoder.name}{where_of(encoder.encode)} returned features "
+            "of shape "
             f"{list(features.shape)}, but must return shape [B, {encoder.dim}]"
         )
     bad = ~torch.isfinite(features).all(dim=1)

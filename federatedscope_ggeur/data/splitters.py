@@ -140,51 +140,63 @@ def divide(name: str, args, task: Task) -> tuple[list[np.ndarray], list[np.ndarr
     Raises
     ------
     ConfigError
-        The errors of `read_arguments`. Or the splitter refuses, or returns unusable
-        shares.
+        The errors of `read_arguments`. Or the splitter refuses.
     PluginError
-        The splitter returns something else.
+        The splitter returns something else, or unusable shares.
     """
     splitter = SPLITTERS.find(name)
     given = splitter(task, **read_arguments(name, args))
+    whose = f"the splitter '{name}'{where_of(splitter)}"
     if not isinstance(given, (np.ndarray, Shares, Holders)):
         raise PluginError(
-            f"the splitter '{name}'{where_of(splitter)} must return an array of "
-            f"shares, Shares or Holders, but returned {kind_of(given)}"
+            f"{whose} must return an array of shares, Shares or Holders, but returned "
+            f"{kind_of(given)}"
         )
     if not isinstance(given, Holders):
         shares = given if isinstance(given, Shares) else Shares(given)
-        _check_shares(name, shares, task)
+        _check_shares(whose, shares, task)
         return _by_shares(task.labels, shares, task), _tests(None, task)
-    _check_holders(name, given.of_train, len(task.rows.train), task)
+    _check_holders(whose, given.of_train, len(task.rows.train), task)
     if given.of_test is not None:
-        _check_holders(name, given.of_test, len(task.rows.test), task)
+        _check_holders(whose, given.of_test, len(task.rows.test), task)
     return _of_each(given.of_train, task), _tests(given.of_test, task)
 
 
-def _check_shares(name: str, shares: Shares, task: Task) -> None:
+def _check_shares(whose: str, shares: Shares, task: Task) -> None:
     of_rows, m, num_classes = shares.of_rows, len(task.members), task.num_classes
-    if of_rows.shape not in ((m,), (m, num_classes)) or not (
-        (of_rows >= 0).all() and (of_rows.sum(axis=0) <= 1 + ROUNDING).all()
+    if (
+        of_rows.shape not in ((m,), (m, num_classes))
+        or of_rows.dtype.kind not in "iuf"
+        or not ((of_rows >= 0).all() and (of_rows.sum(axis=0) <= 1 + ROUNDING).all())
     ):
-        raise ConfigError(
-            f"data.splitter: '{name}' must return shares of shape ({m},) or "
-            f"({m}, {num_classes}), 0 or more with a sum of at most 1, got {of_rows}"
+        numbers = of_rows.dtype.kind in "iu"
+        raise PluginError(
+            f"{whose} must return shares of shape ({m},) or ({m}, {num_classes}), 0 or "
+            f"more with a sum of at most 1, but returned {_described(of_rows)}"
+            f"{'; numbers of clients stand in Holders(...)' if numbers else ''}"
         )
     if problem := whole(0)(shares.min_per_class):
-        raise ConfigError(f"data.splitter: min_per_class of '{name}' {problem}")
+        raise PluginError(f"{whose}: min_per_class {problem}")
 
 
-def _check_holders(name: str, holders: np.ndarray, rows: int, task: Task) -> None:
+def _described(array: np.ndarray) -> str:
+    """Shape and type of an array, and its smallest and largest number."""
+    told = f"shape {array.shape} and type {array.dtype}"
+    if not array.size or array.dtype.kind not in "iuf":
+        return told
+    return f"{told}, from {array.min():g} to {array.max():g}"
+
+
+def _check_holders(whose: str, holders: np.ndarray, rows: int, task: Task) -> None:
     m = len(task.members)
     if (
         holders.shape != (rows,)
         or holders.dtype.kind not in "iu"
         or ((holders < -1) | (holders >= m)).any()
     ):
-        raise ConfigError(
-            f"data.splitter: '{name}' must return whole numbers from -1 to {m - 1}, "
-            f"one for each of the {rows} rows of '{task.domain}', got {holders}"
+        raise PluginError(
+            f"{whose} must return whole numbers from -1 to {m - 1}, one for each of "
+            f"the {rows} rows of '{task.domain}', but returned {_described(holders)}"
         )
 
 

@@ -83,15 +83,25 @@ class Step(ABC):
         Raises
         ------
         PluginError
-            The step of a plugin returned no statistics, or other counts.
+            The step of a plugin returned no statistics, other counts, or means of
+            another shape or with NaN.
         """
         made = getattr(self, side)(statistics)
         if is_of_plugin(type(self)):
             name = f"{side} of the step '{self.name}'"
             check_returned(name, type(self), made, Statistics)
+            wanted, problem = tuple(statistics.means.shape), ""
             if not torch.equal(made.counts, statistics.counts):
-                place = where_of(type(self))
-                raise PluginError(f"{name}{place} must keep the counts of classes")
+                problem = "must keep the counts of classes"
+            elif tuple(made.means.shape) != wanted:
+                problem = (
+                    f"must keep the shape {wanted} of means, but returned "
+                    f"{tuple(made.means.shape)}"
+                )
+            elif not torch.isfinite(made.means).all():
+                problem = "returned means with NaN or infinity"
+            if problem:
+                raise PluginError(f"{name}{where_of(type(self))} {problem}")
         return made
 
 
@@ -134,14 +144,17 @@ def register_step(name: str) -> Callable[[type[Step]], type[Step]]:
     Raises
     ------
     TypeError
-        The class is not a `Step`, or leaves no scatters of single classes. Or its
-        settings are not a `Section` with the prefix ``"<name>."``.
+        The class is not a `Step`, lacks `of` or `leave`, or leaves no scatters of
+        single classes. Or its settings are not a `Section` with the prefix
+        ``"<name>."``.
     ValueError
         The name is taken.
     """
 
+    STEPS.require_name(name)
+
     def register(part: type[Step]) -> type[Step]:
-        check_class(f"the step '{name}'", part, Step)
+        check_class(f"the step '{name}'", part, Step, ("of", "leave"))
         check_section(f"the step '{name}'", name, part.SETTINGS)
         if not is_of_plugin(part):
             return STEPS.add(name, part)

@@ -13,4 +13,11 @@ from .compressed import CompressedStatistics, Compression
 from .scatter import ROW_DTYPES, RoundedRows, thin_factor
 from .shape import GeometricShape, shape_similarity
 from .spaces import SPACES, Space
-from .statistics import LARGEST_EMBEDDING, ClassStatistics, Statistics, Totals, varying
+from .statistics import (
+    LARGEST_EMBEDDING,
+    ClassStatistics,
+    MissingScatterError,
+    Statistics,
+    Totals,
+    varying,
+)

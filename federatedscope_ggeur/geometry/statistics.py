@@ -33,6 +33,10 @@ CONTENTS = {
 ALL = -1
 
 
+class MissingScatterError(StatisticsError):
+    """A scatter was asked for that the statistics do not have."""
+
+
 class Statistics:
     r"""Counts and means of `C` classes of `D`-dimensional embeddings, and scatters.
 
@@ -246,7 +250,7 @@ class Statistics:
 
         Raises
         ------
-        StatisticsError
+        MissingScatterError
             There is less in these statistics.
         """
         if content == self.content:
@@ -254,7 +258,7 @@ class Statistics:
         if content == "means":
             return Statistics(self.located, {}, content)
         if content == "class" or self.content == "means":
-            raise StatisticsError(
+            raise MissingScatterError(
                 f"{CONTENTS[content]} is needed, but the statistics have "
                 f"{CONTENTS[self.content]}"
             )

@@ -34,7 +34,14 @@ from torch import Tensor
 from federatedscope_ggeur.errors import PluginError, setting
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.rng import torch_generator
-from federatedscope_ggeur.settings import Key, Objection, Objections, Problem
+from federatedscope_ggeur.settings import (
+    Key,
+    Objection,
+    Objections,
+    Problem,
+    is_of_plugin,
+    where_of,
+)
 
 from .contexts import (
     LinearCorrection,
@@ -233,10 +240,9 @@ class Method:
     def __init_subclass__(cls) -> None:
         # A robust mean would lose what a subclass adds.
         cls.robust = vars(cls).get("robust", False)
-        cls.personal = cls.eval_params is not Method.eval_params
-        cls.changes_training = cls.local is not Method.local
-        shapes = (cls.init_upload_shapes, cls.upload_shapes)
-        sends = shapes != (Method.init_upload_shapes, Method.upload_shapes)
+        cls.personal = cls.overrides("eval_params")
+        cls.changes_training = cls.overrides("local")
+        sends = cls.overrides("init_upload_shapes", "upload_shapes")
         cls.sends_of_rows = sends and not cls.sends_weights_alone
         own = vars(cls)
         if "local" in own or "local_batched" in own:
@@ -252,9 +258,19 @@ class Method:
                 f"the method {self.name} has no such settings: {values}, {settings}"
             )
 
+    @classmethod
+    def overrides(cls, *hooks: str) -> bool:
+        """Whether the class has one of `hooks` of its own, instead of FedAvg's."""
+        return any(getattr(cls, name) is not getattr(Method, name) for name in hooks)
+
     def settings_to_lower(self) -> list[str]:
         """Settings to lower if training diverges, as ``<method>.<setting>``."""
         return [f"{self.name}.{name}" for name in self.lower_if_diverging]
+
+    def of_plugins(self) -> list[str]:
+        """The plugins' parts of this method, with file and line, for messages."""
+        part = type(self)
+        return [f"'{self.name}'{where_of(part)}"] if is_of_plugin(part) else []
 
     @classmethod
     def setting_problems(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
@@ -383,7 +399,8 @@ class Method:
     def figures(self, state: Tensors) -> Mapping[str, float]:
         """Server: numbers by name for the record of the round.
 
-        `state` is the state after the round.
+        `state` is the state after the round. NaN and infinity become null in
+        ``results.json``.
         """
         return {}
 

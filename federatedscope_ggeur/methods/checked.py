@@ -7,11 +7,13 @@ package's own methods are tested, so they are not checked.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import PluginError
@@ -23,8 +25,17 @@ from federatedscope_ggeur.settings import (
     where_of,
 )
 
-from .base import Method
-from .contexts import LinearCorrection, LocalContext, LocalHooks, TensorSpec
+from .base import BatchedHooks, Method
+from .contexts import (
+    OWN_DTYPES,
+    LinearCorrection,
+    LocalContext,
+    LocalHooks,
+    Specs,
+    TensorSpec,
+    names_problem,
+    own_problem,
+)
 
 
 def checked(part: type[Method]) -> type[Method]:
@@ -91,7 +102,7 @@ class _Returned:
             raise self.refuse(f"must return {wanted}, but returned {_kind(tensor)}")
 
     def tensors(self, value: Any, what: str = "tensors") -> None:
-        """Refuse a value unless it is a dict of tensors."""
+        """Refuse a value unless it is a dict of tensors that messages can hold."""
         if not isinstance(value, Mapping):
             raise self.refuse(
                 f"must return a dict of {what}, but returned {_kind(value)}"
@@ -102,6 +113,25 @@ class _Returned:
                     f"must return a dict of {what}, but '{name}' in it is "
                     f"{_kind(tensor)}"
                 )
+            self._fits(name, own_problem(tensor))
+
+    def finite(self) -> None:
+        """Refuse tensors with NaN or infinity."""
+        for name, tensor in self.value.items():
+            if not torch.isfinite(tensor).all():
+                self._fits(name, "contains NaN or infinity")
+
+    def declared(self, tensors: Mapping[str, Tensor], specs: Specs, by: str) -> None:
+        """Refuse tensors to send that are not as `specs` of the hook `by` declare."""
+        problem = names_problem(tensors, specs)
+        if problem:
+            raise self.refuse(f"must send what {by} declares: {problem}")
+        for name, spec in specs.items():
+            self._fits(name, spec.problem(tensors[name]), f" ({by} declares it)")
+
+    def _fits(self, name: str, problem: str, declared: str = "") -> None:
+        if problem:
+            raise self.refuse(f"returned '{name}'{declared}: {problem}")
 
 
 def _kind(value: object) -> str:
@@ -121,10 +151,21 @@ def _shapes(returned: _Returned, model) -> None:
             raise returned.refuse(
                 f"must return a dict of TensorSpec, but returned {_kind(spec)}"
             )
+        if spec.dtype not in OWN_DTYPES:
+            raise returned.refuse(
+                f"must declare types of {OWN_DTYPES}, but declares {spec.dtype}"
+            )
 
 
 def _dict(returned: _Returned, *given) -> None:
     returned.tensors(returned.value)
+    returned.finite()
+
+
+def _init_upload(returned: _Returned, features, labels, context: LocalContext) -> None:
+    _dict(returned)
+    specs = returned.method.init_upload_shapes(context.model)
+    returned.declared(returned.value, specs, "init_upload_shapes")
 
 
 def _eval_params(returned: _Returned, context: LocalContext) -> None:
@@ -141,7 +182,7 @@ def _step(returned: _Returned, params: Tensor, updates, state, context) -> None:
     returned.tensors(kept, "tensors to keep as state")
 
 
-def _figures(returned: _Returned, state) -> None:
+def _figures(returned: _Returned, state) -> dict[str, float | None]:
     figures = returned.value
     for value in figures.values() if isinstance(figures, Mapping) else [figures]:
         if not is_number(value):
@@ -149,6 +190,8 @@ def _figures(returned: _Returned, state) -> None:
                 f"must return a dict of numbers, but returned {_kind(value)}; use "
                 "float(...) for a tensor of one number"
             )
+    # JSON has no NaN: a number that does not exist is null there.
+    return {n: f if math.isfinite(f) else None for n, f in figures.items()}
 
 
 def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
@@ -167,6 +210,17 @@ def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
         if hook is not None and not isinstance(hook, LinearCorrection)
     }
     return replace(hooks, **checked_hooks)
+
+
+def _local_batched(returned: _Returned, contexts: Sequence) -> BatchedHooks:
+    hooks = returned.value
+    if not isinstance(hooks, BatchedHooks):
+        raise returned.refuse(f"must return BatchedHooks, but returned {_kind(hooks)}")
+    ends = [
+        end and _checking_local(returned.method, "finish", end, context)
+        for end, context in zip(hooks.finish or (), contexts)
+    ]
+    return replace(hooks, finish=ends or None)
 
 
 def _checking_local(
@@ -209,6 +263,15 @@ def _loss(returned: _Returned, context, model, *given) -> None:
         )
 
 
+def _objective(returned: _Returned, context, *given) -> None:
+    _loss(returned, context, *given)
+    if not returned.value.requires_grad:
+        raise returned.refuse(
+            "must return a loss with a gradient, but returned a constant, which trains "
+            "nothing; compute it by the model, without no_grad and detach"
+        )
+
+
 def _anything(returned: _Returned, *given) -> None:
     """A hook that changes its argument returns nothing."""
 
@@ -221,14 +284,17 @@ def _finish(returned: _Returned, context: LocalContext, outcome) -> None:
     upload, state = returned.pair("(tensors to send, tensors to keep)")
     returned.tensors(upload, "tensors to send")
     returned.tensors(state, "tensors to keep as state")
+    specs = returned.method.upload_shapes(context.model)
+    returned.declared(upload, specs, "upload_shapes")
 
 
 _CHECKS: dict[str, Callable] = {
     "init_upload_shapes": _shapes,
     "upload_shapes": _shapes,
-    "init_upload": _dict,
+    "init_upload": _init_upload,
     "aggregate_init": _dict,
     "local": _local,
+    "local_batched": _local_batched,
     "eval_params": _eval_params,
     "initial_state": _dict,
     "download": _dict,
@@ -240,7 +306,7 @@ _CHECKS: dict[str, Callable] = {
 #: What each hook of `LocalHooks` takes, and the check of what it returns.
 _LOCAL_CHECKS: dict[str, tuple[tuple[str, ...], Callable]] = {
     "transform": (("features", "labels"), _transform),
-    "objective": (("model", "features", "labels"), _loss),
+    "objective": (("model", "features", "labels"), _objective),
     "loss_term": (("model", "batch"), _loss),
     "add_correction": (("params", "gradient"), _anything),
     "perturb": (("params", "gradient"), _perturb),

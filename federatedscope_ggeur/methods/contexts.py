@@ -306,8 +306,52 @@ class TensorSpec:
     shape: tuple[int | None, ...]
     dtype: torch.dtype = torch.float32
 
+    def problem(self, tensor: Tensor) -> str:
+        """A text that says how `tensor` differs from this; else ""."""
+        if tensor.dtype != self.dtype:
+            return f"expected {self.dtype}, got {tensor.dtype}"
+        return shape_problem(tensor, self.shape)
+
 
 Specs = Mapping[str, TensorSpec]
+
+#: The types that a method's own tensors may have. Torch cannot add tensors of other
+#: types, or cannot tell whether they are finite.
+OWN_DTYPES = (torch.int64, torch.float64, torch.float32, torch.uint8)
+_OWN_DIMENSIONS = 8
+
+
+def own_problem(tensor: Tensor) -> str:
+    """A text that says why no message can hold a method's own `tensor`; else ""."""
+    if tensor.dtype in OWN_DTYPES and tensor.ndim <= _OWN_DIMENSIONS:
+        return ""
+    return (
+        f"expected one of {OWN_DTYPES} in at most {_OWN_DIMENSIONS} dimensions, got "
+        f"{tensor.dtype} in {tensor.ndim}"
+    )
+
+
+def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
+    """A text that says how the shape of `tensor` differs from `shape`; else "".
+
+    None in `shape` stands for any length.
+    """
+    actual = tuple(tensor.shape)
+    if actual == shape:
+        return ""
+    if len(actual) == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, actual)
+    ):
+        return ""
+    wanted = ", ".join("any" if s is None else str(s) for s in shape)
+    return f"expected shape ({wanted}), got {actual}"
+
+
+def names_problem(tensors: Tensors, specs: Specs) -> str:
+    """A text that says which tensors are missing or not in `specs`; else ""."""
+    if tensors.keys() == specs.keys():
+        return ""
+    return f"expected the tensors {sorted(specs)}, got {sorted(tensors)}"
 
 
 def value_problem(what: str, values: Tensor) -> str:

@@ -59,6 +59,9 @@ class Combined(Method):
     def settings_to_lower(self):
         return [n for part in self.parts.values() for n in part.settings_to_lower()]
 
+    def of_plugins(self):
+        return [one for part in self.parts.values() for one in part.of_plugins()]
+
     def model_problem(self, model):
         problems = (part.model_problem(model) for part in self.parts.values())
         return next(filter(None, problems), "")
@@ -273,6 +276,8 @@ def register_augmentation(name: str) -> Callable[[type[Method]], type[Method]]:
 def _registered(
     registry: Registry[type[Method]], name: str
 ) -> Callable[[type[Method]], type[Method]]:
+    registry.require_name(name)
+
     def register(part: type[Method]) -> type[Method]:
         check_class(f"the {registry.kind} '{name}'", part, Method)
         return registry.add(name, checked(part))
@@ -284,6 +289,7 @@ def build_method(
     name: str,
     augmentation: str = "ggeur",
     augmentation_settings: Mapping | None = None,
+    /,
     **settings,
 ) -> Method:
     """Make the method called `name` with its settings.

@@ -11,9 +11,15 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
-from federatedscope_ggeur.errors import ConfigError, PluginError, did_you_mean
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    PluginError,
+    did_you_mean,
+    setting,
+    shown,
+)
 
-from .keys import Key, Rule, one_of
+from .keys import Key, Rule
 from .section import Section
 
 Part = TypeVar("Part")
@@ -94,11 +100,19 @@ class Registry(Mapping[str, Part]):
                 f"the {self.kind} '{name}' has two settings called '{twice[0]}'; "
                 "rename or remove one"
             )
-        hooks = [name for name in names if callable(getattr(part, name, 0))]
-        if hooks:
+        if not getattr(part, "SECTION", ""):
+            unset = [k.name for k in settings if k.in_config is None and k.rule(None)]
+            if unset:
+                raise TypeError(
+                    f"the {self.kind} '{name}' must give its setting '{unset[0]}' a "
+                    "default"
+                )
+        clash = [one for one in names if _is_attribute(part, one)]
+        if clash:
             raise TypeError(
-                f"the {self.kind} '{name}' has a setting and a function called "
-                f"'{hooks[0]}'; rename the setting"
+                f"the {self.kind} '{name}' cannot have a setting called '{clash[0]}', "
+                "because the class has an attribute or argument of that name; rename "
+                "the setting"
             )
         if name in self.taken or not self._may_be(name, part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
@@ -127,7 +141,7 @@ class Registry(Mapping[str, Part]):
         if name not in self._parts:
             names = [*self.taken, *self._parts]
             problem = f"no {self.kind} is called {name!r}; known: {', '.join(names)}"
-            problem += did_you_mean(name, names)
+            problem += self.hint(name)
             raise ConfigError(f"{self.field}: {self.removed(name) or problem}")
         return self[name]
 
@@ -148,6 +162,20 @@ class Registry(Mapping[str, Part]):
         ]
         of_plugins = iter(sorted(filter(is_of_plugin, parts), key=place))
         return [next(of_plugins) if is_of_plugin(part) else part for part in parts]
+
+    def hint(self, name: object) -> str:
+        """The end of a message that no part is called `name`."""
+        own = f"; if it is your own, name its module in {setting('plugins')}"
+        return own + did_you_mean(name, [*self.taken, *self])
+
+    def require_name(self, name: object) -> None:
+        """Raise `TypeError` if a decorator got a part in place of the part's name."""
+        if not isinstance(name, str):
+            decorator = f"@register_{self.kind.replace(' ', '_')}"
+            raise TypeError(
+                f"{decorator} needs the name of the {self.kind}, as in "
+                f'{decorator}("my_own")'
+            )
 
     @property
     def rule(self) -> Rule:
@@ -185,11 +213,33 @@ class _KnownName:
         self._registry = registry
 
     def __call__(self, value: object) -> str:
-        return self._registry.removed(value) or one_of(*self.choices)(value)
+        if value in self.choices:
+            return ""
+        known = f"must be one of {', '.join(self.choices)}; got {shown(value)}"
+        return self._registry.removed(value) or known + self._registry.hint(value)
 
     @property
     def choices(self) -> tuple[str, ...]:
         return (*self._registry.taken, *self._registry)
+
+
+def _is_attribute(part: object, name: str) -> bool:
+    """Whether a setting called `name` would replace something else of a class.
+
+    That is a function, or what a plugin's class inherits from this package. The package
+    replaces attributes of its own by settings on purpose.
+    """
+    if not isinstance(part, type):
+        return False
+    if name == "self" or callable(getattr(part, name, 0)):
+        return True
+    bases = [base for base in part.__mro__ if not is_of_plugin(base)]
+    inherited = {key.name for base in bases for key in getattr(base, "SETTINGS", ())}
+    return (
+        is_of_plugin(part)
+        and name not in inherited
+        and any(hasattr(base, name) for base in bases)
+    )
 
 
 def _is_the_same(one: object, other: object) -> bool:
@@ -400,6 +450,7 @@ def registered(
         The function does not have the arguments `takes`. Or, with `by_name`, it does
         not take its settings as keywords.
     """
+    registry.require_name(name)
     own = [key.name for key in settings] if by_name else []
 
     def register(function: _Function) -> _Function:

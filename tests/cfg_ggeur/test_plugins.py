@@ -122,7 +122,10 @@ class TestBesideTheFile:
         assert sys.path == path
 
     def test_without_it_its_name_and_keys_are_unknown(self, cfg):
-        with pytest.raises(ConfigError, match=r"base_method: must be one of .*'toy'"):
+        said = (
+            r"base_method: must be one of .*'toy'; .*name its module in ggeur\.plugins"
+        )
+        with pytest.raises(ConfigError, match=said):
             load_config(cfg, ["ggeur.base_method", "toy"])
         with pytest.raises(ConfigError, match=r"toy\.strength: the embedded engine"):
             load_config(cfg, ["ggeur.toy.strength", "1"])
@@ -179,9 +182,12 @@ class TestWhatFails:
             load_plugins(["toy"], tmp_path)
 
     def test_what_is_no_list_of_names(self, cfg):
-        for value in ("toy", "[1]"):
-            with pytest.raises(ConfigError, match=r"ggeur\.plugins: "):
-                load_config(cfg, ["ggeur.plugins", value])
+        for value in ("toy", "[1]", "['toy.py']"):
+            with pytest.raises(ConfigError) as caught:
+                load_config(cfg, ["ggeur.plugins", value, "ggeur.base_method", "toy"])
+            said = "ggeur.plugins: must be a list of module names without .py, such as"
+            assert str(caught.value).startswith(said)
+            assert "base_method" not in str(caught.value)
 
 
 class TestEntryPoints:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from federatedscope_ggeur import methods
 from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, run
@@ -135,6 +136,20 @@ def test_what_a_method_sends_and_what_comes_down_is_seen(config):
         found = privacy_of(config(f"ggeur.{key}", name))
         assert any(one.startswith(up) for one in found.server_sees)
         assert any(one.startswith(down) for one in found.clients_see)
+
+
+@pytest.mark.parametrize("registry", [methods.METHODS, methods.AUGMENTATIONS])
+def test_a_plugin_that_does_not_say_what_travels(config, registry, monkeypatch):
+    monkeypatch.setattr(registry, "_parts", dict(registry))
+    hooks = {
+        "upload_shapes": lambda self, model: {"row": methods.TensorSpec((4,))},
+        "download": lambda self, state: {},
+    }
+    part = type("Silent", (methods.Method,), {"__module__": __name__, **hooks})
+    registry.add("silent", part)
+    found = privacy_of(config(f"ggeur.{registry.field}", "silent"))
+    assert "of silent: its plugin does not say what" in found.server_sees
+    assert "of silent: its plugin does not say what" in found.clients_see
 
 
 def test_no_weights_are_seen_where_each_client_trains_its_own(config):

@@ -375,7 +375,7 @@ class TestSplitter:
         def split(task):
             return Shares(np.zeros(len(task.members)), min_per_class=-1)
 
-        with pytest.raises(ConfigError, match="min_per_class of 'owing' must be a"):
+        with pytest.raises(PluginError, match=r"'owing' \(.*: min_per_class must be a"):
             divide(make_dataset(), "owing")
 
     @pytest.mark.parametrize("found", [None, [0.5, 0.5]])
@@ -390,8 +390,19 @@ class TestSplitter:
 
     @pytest.mark.parametrize(("first", "rest"), [(1.5, 0), (0.6, 0.5)])
     def test_shares_of_more_than_all_are_refused(self, first, rest):
-        with pytest.raises(ConfigError, match=r"data\.splitter: 'first' must return"):
+        said = (
+            rf"'first' \(.*, line \d+\) must return .* shape \(2, 4\) .*to {first:g}$"
+        )
+        with pytest.raises(PluginError, match=said):
             self.rows([{"first": first, "rest": rest}])
+
+    def test_numbers_of_clients_need_their_name(self):
+        @register_splitter("numbers")
+        def split(task):
+            return np.zeros(len(task.labels), int)
+
+        with pytest.raises(PluginError, match=r"numbers of clients stand in Holders"):
+            divide(make_dataset(), "numbers")
 
 
 @pytest.mark.parametrize("registry", [ENCODERS, IMAGE_READERS, READERS, SPLITTERS])

@@ -33,7 +33,7 @@ from federatedscope_ggeur.data.images import IMAGE_READERS, Images
 from federatedscope_ggeur.data.images.files import images_from_files
 from federatedscope_ggeur.data.images.trees import read_image_folder
 from federatedscope_ggeur.data.processes import ProcessDied, Processes, ahead
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.errors import ConfigError, DataError, PluginError
 
 CPU = torch.device("cpu")
 HERE = ExtractionSettings(batch_size=4, num_workers=0, num_threads=1)
@@ -110,6 +110,12 @@ def test_an_encoder_must_give_what_it_says(images, pixels):
     encoder = Encoder("x", {"encoder": "x"}, 5, pixels.preprocess, pixels.encode)
     with pytest.raises(ConfigError, match=r"shape \[4, 192\], but must .* \[B, 5\]"):
         features(encoder, images)
+    listing = replace(encoder, encode=lambda batch: batch.tolist())
+    said = r"encode of the encoder x, id \w+ \(.*test_extraction\.py, line \d+\) must "
+    with pytest.raises(
+        PluginError, match=f"{said}return a Tensor, but returned a list"
+    ):
+        features(listing, images)
 
 
 def test_threads_and_the_global_generator_stay_as_they_were(images, pixels):

@@ -1,5 +1,6 @@
 """Steps: a plugin's are taken on both sides where it is named, and nowhere else."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -105,6 +106,11 @@ def test_steps_of_plugins_stand_in_the_order_of_the_plugins(config, contents):
     [
         (lambda self, statistics: None, "must return a Statistics"),
         (lambda self, statistics: statistics.restrict([0]), "must keep the counts"),
+        (
+            lambda self, s: s.with_means(s.means[:, :3]),
+            "must keep the shape .* of means",
+        ),
+        (lambda self, s: s.with_means(s.means * math.nan), "returned means with NaN"),
     ],
 )
 def test_what_a_step_returns_is_checked(contents, leave, problem):
@@ -133,6 +139,9 @@ def test_what_cannot_be_registered():
     mine = type("Mine", (Threshold,), {"SETTINGS": type("Own", (Section,), {})})
     with pytest.raises(TypeError, match=r"'mine' must have PREFIX = 'mine\.'"):
         register_step("mine")(mine)
+    unmade = {"__module__": "elsewhere", "leave": lambda self, statistics: statistics}
+    with pytest.raises(TypeError, match="'mine' must define of"):
+        register_step("mine")(type("Mine", (Step,), unmade))
     with pytest.raises(TypeError, match="'mine' must leave scatters of single classes"):
         register_step("mine")(type("Mine", (Threshold,), {"BY_CLASS": False}))
     with pytest.raises(ValueError, match="'compress' is already registered"):

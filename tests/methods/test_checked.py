@@ -3,13 +3,16 @@
 Every case is a run: the checks stand where the package calls the hooks.
 """
 
+import math
+
 import pytest
 import torch
 
 from federatedscope_ggeur import methods
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import run
-from federatedscope_ggeur.errors import PluginError
+from federatedscope_ggeur.errors import GGEURError, PluginError
+from federatedscope_ggeur.reporting import Results
 
 SHORT = ["federate.total_round_num", 2]
 
@@ -59,6 +62,43 @@ WRONG = [
     ({"local": local(perturb=lambda p, g: g[:-1])}, "perturb .*return a move of the"),
     ({"local": local(finish=lambda outcome: {})}, "finish .*to keep.*, but .*a dict"),
     ({"upload_shapes": lambda self, model: {"n": (4,)}}, "upload_shapes .*TensorSpec"),
+    (
+        {"upload_shapes": lambda self, m: {"n": methods.TensorSpec((4,), torch.bool)}},
+        r"upload_shapes .*of \(torch\.int64.*but declares torch\.bool",
+    ),
+    (
+        {"step": lambda self, p, u, s, c: (p, {"v": torch.ones(2).half()})},
+        r"step .*'v': expected one of \(torch\.int64, .*got torch\.float16",
+    ),
+    ({"initial_state": lambda self, p, c: {"v": p > 0}}, "initial_state .*torch.bool"),
+    (
+        {"download": lambda self, s: {"v": torch.full((2,), torch.nan)}},
+        "download .*'v': contains NaN",
+    ),
+    (
+        {"aggregate_init": lambda self, uploads: {"v": torch.full((2,), torch.nan)}},
+        "aggregate_init .*'v': contains NaN",
+    ),
+    (
+        {"init_upload": lambda self, x, y, c: {"v": torch.ones(2)}},
+        "init_upload .*what init_upload_shapes declares",
+    ),
+    (
+        {"local": local(finish=lambda outcome: ({}, {"v": torch.ones(2) > 0}))},
+        "finish .*'v': expected .*torch.bool",
+    ),
+    (
+        {"local": local(finish=lambda outcome: ({"v": torch.ones(2)}, {}))},
+        r"finish .*what upload_shapes declares: expected the tensors \[\], got \['v'",
+    ),
+    (
+        {**DECLARED, "local": local(finish=lambda outcome: ({"n": torch.ones(3)}, {}))},
+        r"finish .*'n' \(upload_shapes declares it\): expected shape \(4\)",
+    ),
+    (
+        {"local": local(objective=lambda m, x, y: torch.tensor(1.0))},
+        "objective .*with a gradient",
+    ),
 ]
 
 
@@ -83,6 +123,41 @@ def test_what_a_base_of_its_own_defines_is_checked(quickstart):
     methods.register_method("own")(type("Sub", (base,), {"__module__": __name__}))
     with pytest.raises(PluginError, match="step of the method 'own'"):
         run_of(quickstart)
+
+
+def test_batched_hooks_are_checked_too(config):
+    def finish(outcome):
+        return {}, {"v": torch.ones(2) > 0}
+
+    def local_batched(self, contexts):
+        return methods.base.BatchedHooks(finish=[finish] * len(contexts))
+
+    hooks = {"local": local(finish=finish), "local_batched": local_batched}
+    methods.register_method("own")(own(**hooks))
+    batched = ["ggeur.base_method", "own", "ggeur.batched", "always"]
+    with pytest.raises(PluginError, match=r"finish of the method 'own'.*torch\.bool"):
+        run(config(*batched, *SHORT))
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        {"step": lambda self, p, u, s, c: (p * torch.nan, s)},
+        {"local": local(finish=lambda o: ({}, {"v": torch.full((2,), torch.nan)}))},
+        {"local": local(loss_term=lambda m, b: b.logits.sum() * torch.nan)},
+    ],
+    ids=["step", "finish", "loss_term"],
+)
+def test_where_numbers_are_not_finite_the_plugin_is_named_too(hooks, quickstart):
+    methods.register_method("own")(own(**hooks))
+    with pytest.raises(GGEURError, match=r"lower .* or look .* 'own'"):
+        run_of(quickstart)
+
+
+def test_a_figure_that_does_not_exist_is_null(quickstart):
+    methods.register_method("own")(own(figures=lambda self, s: {"a": math.nan, "b": 1}))
+    results = Results.from_json(run_of(quickstart).to_json())
+    assert results.rounds[0].details == {"a": None, "b": 1}
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def test_values_are_read_by_the_rule():
         (whole(1), 2.5, 2.5),
         (whole(1), "three", "three"),
     ):
-        found = Key("name", 1.0, "What it means.", rule).read(value)
+        found = Key("name", None, "What it means.", rule).read(value)
         assert (found, type(found)) == (read, type(read))
 
 
@@ -337,6 +337,16 @@ def test_a_setting_takes_the_names_that_are_registered_by_then(parts):
     assert not rule("waltz")
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["method", "closed_form", "exchange", "step", "splitter", "text_model"],
+)
+def test_a_decorator_without_a_name_is_refused(kind):
+    decorate = getattr(federatedscope_ggeur, f"register_{kind}")
+    with pytest.raises(TypeError, match=rf'as in @register_{kind}\("my_own"\)'):
+        decorate(type("Own", (), {}))
+
+
 def test_a_name_is_taken_once(parts):
     class Other:
         pass
@@ -358,7 +368,15 @@ STEP = Key("step", 1.0, "Length of a step.", positive)
         ({"SETTINGS": ("step",)}, "'tango' must have a tuple of Key as SETTINGS"),
         (
             {"SETTINGS": (STEP,), "step": lambda self: None},
-            "a setting and a function called 'step'",
+            "cannot have a setting called 'step'",
+        ),
+        (
+            {"SETTINGS": (Key("self", 1.0, "A number.", positive),)},
+            "cannot have a setting called 'self'",
+        ),
+        (
+            {"SETTINGS": (Key("size", None, "A number.", positive),)},
+            "must give its setting 'size' a default",
         ),
         ({"SETTINGS": (STEP, STEP)}, "'tango' has two settings called 'step'"),
     ],
@@ -366,6 +384,21 @@ STEP = Key("step", 1.0, "Length of a step.", positive)
 def test_settings_are_keys_of_names_of_their_own(parts, names, said):
     with pytest.raises(TypeError, match=said):
         parts.add("tango", part(object, **names))
+
+
+def test_a_setting_cannot_replace_an_attribute_of_the_base_class(parts):
+    Own = part(Method, SETTINGS=(Key("personal", 1.0, "A number.", positive),))
+    with pytest.raises(TypeError, match="cannot have a setting called 'personal'"):
+        parts.add("tango", Own)
+    Own.SETTINGS, Own.step_size = (Key("step_size", 1.0, "A number.", positive),), 2.0
+    parts.add("tango", Own)
+
+
+def test_a_default_obeys_its_own_rule():
+    with pytest.raises(TypeError, match=r"default of the setting 'lr' must be above 0"):
+        Key("lr", -1.0, "Rate.", positive)
+    with pytest.raises(TypeError, match="default of a setting must be a whole number"):
+        key(0, "Rows.", whole(1))
 
 
 def test_the_same_definition_made_again_takes_the_place_of_the_first(parts):

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, PluginError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import (
     Key,
@@ -24,6 +24,7 @@ from federatedscope_ggeur.settings import (
     check_returned,
     key,
     one_of,
+    where_of,
     whole,
 )
 from federatedscope_ggeur.settings.registry import filled_in, registered
@@ -296,6 +297,8 @@ def build_encoder(
     ConfigError
         The encoder or model is unknown, a package is missing, or weights cannot be
         obtained or do not fit.
+    PluginError
+        The function returned no `Encoder`, or one without an identity.
     """
     check_encoder(settings)
     settings = resolve(settings)
@@ -305,6 +308,7 @@ def build_encoder(
     with torch.random.fork_rng(devices=[]):
         encoder = make(settings, device, *asked)
     check_returned(f"the encoder '{settings.name}'", make, encoder, Encoder)
+    _check_identity(settings.name, make, encoder.identity)
     if settings.precision != EncoderSettings.precision:
         _check_precision(encoder, settings.precision)
     identity = {"encoder": settings.name, **encoder.identity}
@@ -327,6 +331,18 @@ def build_encoder(
         identity={**identity, "decode": settings.decode},
         decode=settings.decode,
     )
+
+
+def _check_identity(name: str, make: Make, identity: object) -> None:
+    """Refuse an identity that is no mapping, or that JSON cannot hold."""
+    what = f"identity of the encoder '{name}'"
+    check_returned(what, make, identity, Mapping)
+    try:
+        identity_hash(identity)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise PluginError(
+            f"{what}{where_of(make)} must have texts as names and plain values: {error}"
+        ) from error
 
 
 def _check_gpu_decoding(device: torch.device) -> None:

@@ -109,6 +109,8 @@ def register_text_model(name: str) -> Callable[[Part], Part]:
     ...         return MyModel(texts.features)
     """
 
+    TEXT_MODELS.require_name(name)
+
     def register(part: Part) -> Part:
         check_class(f"the text model '{name}'", part, TextPart, ("build",))
         return TEXT_MODELS.add(name, part)  # type: ignore[return-value]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_args
 import torch
 
 from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.errors import DataError, PluginError
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.reporting import (
     Divergence,
@@ -24,8 +25,9 @@ from federatedscope_ggeur.reporting import (
     Screening,
     TemperatureScaling,
 )
+from federatedscope_ggeur.reporting.json_values import as_json_value
 from federatedscope_ggeur.reporting.records import CalibratedBy
-from federatedscope_ggeur.settings import is_of_plugin
+from federatedscope_ggeur.settings import is_of_plugin, where_of
 
 from .. import wire
 from ..exchanges.base import Exchange, Requests, Spent, due_exchanges
@@ -245,12 +247,25 @@ class Coordinator:
 
 
 def _note(known: dict[str, Any], exchange: Exchange, values: Mapping[str, Any]) -> None:
-    """Add the values that an exchange records to `known`."""
-    if is_of_plugin(type(exchange)):
-        own = {exchange.name: dict(values)} if values else {}
-        known["exchanges"] = {**known.get("exchanges", {}), **own}
-    else:
+    """Add the values that an exchange records to `known`.
+
+    Raises
+    ------
+    PluginError
+        A plugin's exchange records values that JSON cannot hold.
+    """
+    part = type(exchange)
+    if not is_of_plugin(part):
         known.update(values)
+        return
+    try:
+        own = {exchange.name: as_json_value(dict(values), "it")} if values else {}
+    except (DataError, TypeError, ValueError) as error:
+        raise PluginError(
+            f"the exchange '{exchange.name}'{where_of(part)} must record a dict of "
+            f"plain values: {error}"
+        ) from error
+    known["exchanges"] = {**known.get("exchanges", {}), **own}
 
 
 #: What `Final.head` and `Final.calibrated_by` may say; "" stands for None.

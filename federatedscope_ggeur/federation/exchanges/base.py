@@ -32,7 +32,7 @@ from torch import Tensor
 from federatedscope_ggeur.data import Embeddings, Expected
 from federatedscope_ggeur.errors import GGEURError, MessageError, of_client, setting
 from federatedscope_ggeur.extras import load_extras
-from federatedscope_ggeur.methods import TensorSpec
+from federatedscope_ggeur.methods.contexts import Specs, names_problem
 from federatedscope_ggeur.settings import (
     Objections,
     Registry,
@@ -46,7 +46,6 @@ from federatedscope_ggeur.settings import (
 from ..client import Client
 from ..demands import Demands
 from ..wire import schema as limits
-from ..wire import shape_problem
 from ..wire.schema import Declared, MessageSchema
 
 if TYPE_CHECKING:
@@ -499,6 +498,8 @@ def register_exchange(
         The name of the exchange, of a request or of a message is taken.
     """
 
+    EXCHANGES.require_name(name)
+
     def register(part: type[Exchange]) -> type[Exchange]:
         check_class(f"the exchange '{name}'", part, Exchange)
         check_section(f"the exchange '{name}'", name, part.SETTINGS)
@@ -662,17 +663,15 @@ def ask_all(
 
 def require_tensors(
     tensors: Mapping[str, Tensor],
-    specs: Mapping[str, TensorSpec],
+    specs: Specs,
     field: str,
     client: int,
 ) -> None:
     """Refuse an answer unless its tensors have the names and shapes of `specs`."""
-    if tensors.keys() != specs.keys():
-        problem = f"expected the tensors {sorted(specs)}, got {sorted(tensors)}"
+    problem = names_problem(tensors, specs)
+    if problem:
         raise refusal(client, field, problem)
     for name, spec in specs.items():
-        problem = shape_problem(tensors[name], spec.shape)
-        if tensors[name].dtype != spec.dtype:
-            problem = f"expected {spec.dtype}, got {tensors[name].dtype}"
+        problem = spec.problem(tensors[name])
         if problem:
             raise refusal(client, f"{field}.{name}", problem)

@@ -8,7 +8,6 @@ from .packing import (
     packed_size,
     range_problem,
     sealed,
-    shape_problem,
     under,
     unpack,
 )

@@ -21,23 +21,21 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.files import safetensors_header
+from federatedscope_ggeur.methods.contexts import own_problem, shape_problem
 
 VERSION = 4
 
 #: More rows, rounds or steps than any run has. Sums of such numbers stay exact.
 LARGEST = 2**40
 
-# The types that a method's own tensors may have, by their names in safetensors and in
-# its order. Torch cannot add tensors of other types, or cannot tell whether they are
-# finite.
-_OWN_DTYPES = {
+# The names of the types of a method's own tensors in safetensors, in its order.
+_NAMES = {
     torch.int64: "I64",
     torch.float64: "F64",
     torch.float32: "F32",
     torch.uint8: "U8",
 }
-_RANKS = {dtype: rank for rank, dtype in enumerate(_OWN_DTYPES)}
-_OWN_DIMENSIONS = 8
+_RANKS = {dtype: rank for rank, dtype in enumerate(_NAMES)}
 #: Bounds of numbers that have none.
 ANY = (-math.inf, math.inf)
 
@@ -73,7 +71,7 @@ def _text(kind: str, numbers: Mapping) -> dict[str, str]:
 
 def _is_plain(tensors: Mapping[str, Tensor]) -> bool:
     """Whether `pack` writes the bytes itself, in a third of the time of safetensors."""
-    known = all(tensor.dtype in _OWN_DTYPES for tensor in tensors.values())
+    known = all(tensor.dtype in _NAMES for tensor in tensors.values())
     return sys.byteorder == "little" and known
 
 
@@ -89,7 +87,7 @@ def _words(text: Mapping[str, str], tensors: Mapping[str, Tensor]) -> bytes:
     for name, tensor in tensors.items():
         start, end = end, end + _nbytes(tensor)
         header[name] = {
-            "dtype": _OWN_DTYPES[tensor.dtype],
+            "dtype": _NAMES[tensor.dtype],
             "shape": tuple(tensor.shape),
             "data_offsets": (start, end),
         }
@@ -165,22 +163,6 @@ def _checksum(numbers: Mapping, tensors: Mapping[str, Tensor]) -> str:
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to ``<prefix>.<name>``; see `Message.tensors_under`."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
-    """A text that says how the shape of `tensor` differs from `shape`; else "".
-
-    None in `shape` stands for any length.
-    """
-    actual = tuple(tensor.shape)
-    if actual == shape:
-        return ""
-    if len(actual) == len(shape) and all(
-        want in (None, have) for want, have in zip(shape, actual)
-    ):
-        return ""
-    wanted = ", ".join("any" if s is None else str(s) for s in shape)
-    return f"expected shape ({wanted}), got {actual}"
 
 
 def range_problem(tensor: Tensor, within: tuple[float, float]) -> str:
@@ -318,13 +300,9 @@ class Message:
         tensors = {}
         for name, tensor in self._tensors.items():
             if name.startswith(start):
-                if tensor.dtype not in _OWN_DTYPES or tensor.ndim > _OWN_DIMENSIONS:
-                    raise self.refuse(
-                        name,
-                        f"expected one of {tuple(_OWN_DTYPES)} in at most "
-                        f"{_OWN_DIMENSIONS} dimensions, got {tensor.dtype} in "
-                        f"{tensor.ndim}",
-                    )
+                problem = own_problem(tensor)
+                if problem:
+                    raise self.refuse(name, problem)
                 tensors[name[len(start) :]] = self.tensor(
                     name, tensor.dtype, tuple(tensor.shape)
                 )

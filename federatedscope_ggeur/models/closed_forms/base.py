@@ -7,6 +7,7 @@ the data gives the same model. The other closed forms set `partition_free` to Fa
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from federatedscope_ggeur.errors import (
     StatisticsError,
     setting,
 )
-from federatedscope_ggeur.geometry import Statistics
+from federatedscope_ggeur.geometry import MissingScatterError, Statistics
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -301,6 +302,8 @@ def register_closed_form(name: str) -> Callable[[Part], Part]:
     ...         bias = -(seen.means ** 2).sum(dim=1) / 2
     ...         return linear_head(seen.means, bias, seen), {}
     """
+
+    CLOSED_FORMS.require_name(name)
 
     def register(part: Part) -> Part:
         check_class(f"the closed form '{name}'", part, ClosedForm, ("work_out",))
@@ -668,6 +671,9 @@ class ClosedForm:
         StatisticsError
             There are no samples, a needed part of the statistics is missing, a
             covariance is not positive definite, or weights are too large for float32.
+        PluginError
+            A user's own form reads a scatter that its `NEEDS` does not ask for, or
+            returns something else than a model and a report.
         """
         if not statistics.classes:
             raise StatisticsError(
@@ -677,7 +683,16 @@ class ClosedForm:
                 f"{setting('keep')} trained"
             )
         seen = Seen.of(statistics, components, seed)
-        made = self.make(seen)
+        try:
+            made = self.make(seen)
+        except MissingScatterError as error:
+            if not is_of_plugin(type(self)):
+                raise
+            raise PluginError(
+                f"work_out of the closed form '{self.name}'{where_of(self.work_out)} "
+                f'has NEEDS = "{self.NEEDS}", but {error}; set NEEDS = "pooled", or '
+                '"class" for a covariance of each class'
+            ) from error
         model, details = self._checked(made) if is_of_plugin(type(self)) else made
         if not all(torch.isfinite(p).all() for p in model.parameters()):
             raise StatisticsError(
@@ -697,7 +712,8 @@ class ClosedForm:
         Raises
         ------
         PluginError
-            The result is not a model and a dict, or the model holds NaN.
+            The result is not a model and a dict, the model holds NaN, or JSON cannot
+            hold the dict.
         """
         whose = f"work_out of the closed form '{self.name}'"
         where = f"{whose}{where_of(self.work_out)}"
@@ -711,6 +727,14 @@ class ClosedForm:
         for name, parameter in made[0].named_parameters():
             if parameter.isnan().any():
                 raise PluginError(f"{where} returned a model with NaN in '{name}'")
+        for name, value in made[1].items():
+            try:
+                json.dumps({name: value}, allow_nan=False)
+            except (TypeError, ValueError) as error:
+                raise PluginError(
+                    f"{where} must report plain numbers and texts, but of {name!r}: "
+                    f"{error}"
+                ) from error
         return made
 
 

@@ -19,8 +19,9 @@ from federatedscope_ggeur.data import (
     pick_device,
     register_encoder,
 )
+from federatedscope_ggeur.data.encoders import ENCODERS
 from federatedscope_ggeur.downloads import sha256_file
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, PluginError
 
 CPU = torch.device("cpu")
 
@@ -41,6 +42,26 @@ def test_one_function_adds_an_encoder():
     assert encoder.name.startswith("mean plain, id ")
     other = build_encoder(EncoderSettings("mean", model="other"), CPU)
     assert other.name[-12:] != encoder.name[-12:]
+
+
+@pytest.mark.parametrize(
+    ("identity", "said"),
+    [
+        (["plain"], "must return a Mapping, but returned a list"),
+        ({"model": torch.nn.Flatten()}, "plain values: .*Flatten is not JSON"),
+        ({"level": float("nan")}, "plain values: Out of range float"),
+    ],
+)
+def test_an_identity_that_cannot_be_kept_is_refused(identity, said, monkeypatch):
+    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
+
+    @register_encoder("unkept")
+    def make(settings, device):
+        return Encoder("x", identity, 1, lambda image: image, lambda batch: batch)
+
+    named = r"identity of the encoder 'unkept' \(.*test_encoders_base\.py, line \d+\)"
+    with pytest.raises(PluginError, match=f"{named}.*{said}"):
+        build_encoder(EncoderSettings("unkept"), CPU)
 
 
 def test_unknown_encoders_are_refused_with_the_known_ones():

@@ -7,7 +7,7 @@ from outcomes import finished
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.errors import ConfigError, MessageError, PluginError
 from federatedscope_ggeur.federation.exchanges import (
     EXCHANGES,
     Exchange,
@@ -47,6 +47,15 @@ def test_it_asks_counts_its_bytes_and_is_recorded(config):
     assert results.final.bytes_up > plain.final.bytes_up
     assert results.rounds[-1].accuracy == plain.rounds[-1].accuracy
     assert Results.from_json(results.to_json()).round0 == results.round0
+
+
+def test_what_results_cannot_hold_is_told_with_the_exchange(config):
+    module = MODULE.replace("{str(k): ", "{k: ")
+    said = (
+        r"exchange 'classes_held' \(.*, line \d+\) must record .*a key is 1, not text"
+    )
+    with pytest.raises(PluginError, match=said):
+        run(config(*NAMED, module=module))
 
 
 def test_it_is_neither_asked_nor_answered_where_it_is_not_named(config):

@@ -4,6 +4,7 @@ Each one's numbers stand in its own test; the base's and the registry's here.
 """
 
 import json
+import math
 
 import closed_form_oracle as oracle
 import numpy as np
@@ -207,6 +208,8 @@ def test_one_of_your_own(monkeypatch):
         (None, "must return two things"),
         (("a model", {}), "str"),
         ((LinearHead(4, 4), []), "list"),
+        ((LinearHead(4, 4), {"v": torch.ones(2)}), "of 'v': .*Tensor is not JSON"),
+        ((LinearHead(4, 4), {"v": math.nan}), "of 'v': Out of range float"),
     ],
 )
 def test_what_one_of_your_own_returns_is_checked(found, problem):
@@ -219,6 +222,21 @@ def test_what_one_of_your_own_returns_is_checked(found, problem):
     rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
     with pytest.raises(PluginError, match=rf"work_out of .*'toy'(.|\n)*{problem}"):
         Toy().solve(stats(rows, labels, 4))
+
+
+def test_one_of_your_own_that_reads_more_than_it_needs_is_named():
+    class Toy(ClosedForm):
+        name, NEEDS = "toy", "means"
+
+        def work_out(self, seen):
+            return seen.within
+
+    rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
+    said = (
+        r'work_out of .*\'toy\' \(.*, line \d+\) has NEEDS = "means".*NEEDS = "pooled"'
+    )
+    with pytest.raises(PluginError, match=said):
+        Toy().solve(stats(rows, labels, 4).to("means"))
 
 
 def test_one_that_was_removed_says_what_to_take_and_leaves_its_name_free(monkeypatch):

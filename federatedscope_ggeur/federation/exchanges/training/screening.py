@@ -107,7 +107,11 @@ def remedy(method: Method, rate: float | None = None) -> str:
     now = "" if rate is None else f" (now {rate})"
     own = [setting(name) for name in method.settings_to_lower()]
     lower = " or ".join([f"{setting('optimizer.lr')}{now}", *own])
-    return f"lower {lower}{',' if own else ''} or set {setting('grad_clip')}"
+    advice = f"lower {lower}{',' if own else ''} or set {setting('grad_clip')}"
+    plugins = " and ".join(method.of_plugins())
+    if plugins:
+        advice += f"; or look for the cause in the plugin's method {plugins}"
+    return advice
 
 
 def overflow_of(updates: Sequence[ClientUpdate]) -> str:
