@@ -176,7 +176,7 @@ def told_of(error: BaseException) -> PluginError | None:
                     f"{frame.filename}, line {frame.lineno}, in {frame.name}:",
                     f"    {frame.line}",
                     f"{what}. This line belongs to the plugin '{name}'; fix it there. "
-                    "A run's log.txt has the whole traceback.",
+                    "If the run has a folder, its log.txt has the whole traceback.",
                 ]
                 return PluginError(Lines(said))
     return None

@@ -180,11 +180,6 @@ class Key:
     in_site_folder : bool
         Whether the value names a folder that each site keeps. A relative path lies in
         the site's own folder.
-
-    Raises
-    ------
-    TypeError
-        The rule refuses the default.
     """
 
     name: str
@@ -197,10 +192,6 @@ class Key:
 
     def __post_init__(self):
         object.__setattr__(self, "default", self.read(self.default))
-        problem = self.in_config is not None and self.rule(self.in_config)
-        if problem:
-            which = f"the setting '{self.name}'" if self.name else "a setting"
-            raise TypeError(f"the default of {which} {problem}")
 
     def read(self, value: object) -> object:
         """Convert a config's value for the part that uses it.

@@ -100,13 +100,12 @@ class Registry(Mapping[str, Part]):
                 f"the {self.kind} '{name}' has two settings called '{twice[0]}'; "
                 "rename or remove one"
             )
-        if not getattr(part, "SECTION", ""):
-            unset = [k.name for k in settings if k.in_config is None and k.rule(None)]
-            if unset:
-                raise TypeError(
-                    f"the {self.kind} '{name}' must give its setting '{unset[0]}' a "
-                    "default"
-                )
+        if is_of_plugin(part):
+            _check_defaults(
+                f"the {self.kind} '{name}'",
+                settings,
+                bool(getattr(part, "SECTION", "")),
+            )
         clash = [one for one in names if _is_attribute(part, one)]
         if clash:
             raise TypeError(
@@ -336,11 +335,34 @@ def check_section(what: str, name: str, own: object) -> None:
     Raises
     ------
     TypeError
-        They are no `Section`, or a plugin's with another prefix than ``"<name>."``.
+        They are no `Section`, or a plugin's with another prefix than ``"<name>."`` or a
+        default that its rule refuses.
     """
     check_class(f"SETTINGS of {what}", own, Section)
     if is_of_plugin(own) and f"{name}." != own.PREFIX:  # type: ignore[attr-defined]
         raise TypeError(f"SETTINGS of {what} must have PREFIX = '{name}.'")
+    if is_of_plugin(own):
+        _check_defaults(what, own.declared(), False)  # type: ignore[attr-defined]
+
+
+def _check_defaults(what: str, settings: Iterable[Key], may_lack: bool) -> None:
+    """Check that the rule of each of a part's settings allows the default.
+
+    With `may_lack` a setting may have none. Rules of this package's own settings are
+    not asked here, because some import much.
+
+    Raises
+    ------
+    TypeError
+        A default is wrong or missing.
+    """
+    for key in settings:
+        if may_lack and key.in_config is None:
+            continue
+        if problem := key.rule(key.in_config):
+            raise TypeError(
+                f"{what}: the default of its setting '{key.name}' {problem}"
+            )
 
 
 def check_function(

@@ -44,6 +44,7 @@ from federatedscope_ggeur.settings import (
     whole,
 )
 from federatedscope_ggeur.settings.keys import number_problem
+from federatedscope_ggeur.settings.registry import check_section
 
 NO_NUMBERS = (True, "1", None, [1], {}, math.nan)
 RULES = {
@@ -95,7 +96,7 @@ def test_values_are_read_by_the_rule():
         (whole(1), 2.5, 2.5),
         (whole(1), "three", "three"),
     ):
-        found = Key("name", None, "What it means.", rule).read(value)
+        found = Key("name", 1.0, "What it means.", rule).read(value)
         assert (found, type(found)) == (read, type(read))
 
 
@@ -374,10 +375,6 @@ STEP = Key("step", 1.0, "Length of a step.", positive)
             {"SETTINGS": (Key("self", 1.0, "A number.", positive),)},
             "cannot have a setting called 'self'",
         ),
-        (
-            {"SETTINGS": (Key("size", None, "A number.", positive),)},
-            "must give its setting 'size' a default",
-        ),
         ({"SETTINGS": (STEP, STEP)}, "'tango' has two settings called 'step'"),
     ],
 )
@@ -394,11 +391,21 @@ def test_a_setting_cannot_replace_an_attribute_of_the_base_class(parts):
     parts.add("tango", Own)
 
 
-def test_a_default_obeys_its_own_rule():
-    with pytest.raises(TypeError, match=r"default of the setting 'lr' must be above 0"):
-        Key("lr", -1.0, "Rate.", positive)
-    with pytest.raises(TypeError, match="default of a setting must be a whole number"):
-        key(0, "Rows.", whole(1))
+class WrongRows(Section):
+    PREFIX = "tango."
+    rows: int = key(0, "How many.", whole(1))
+
+
+def test_a_default_obeys_its_own_rule(parts):
+    for default in (-1.0, None):
+        wrong = part(object, SETTINGS=(Key("lr", default, "Rate.", positive),))
+        said = "'tango': the default of its setting 'lr' must be above 0"
+        with pytest.raises(TypeError, match=said):
+            parts.add("tango", wrong)
+    with pytest.raises(
+        TypeError, match=r"setting 'tango\.rows' must be a whole number"
+    ):
+        check_section("the step 'tango'", "tango", WrongRows)
 
 
 def test_the_same_definition_made_again_takes_the_place_of_the_first(parts):
