@@ -164,8 +164,9 @@ class Registry(Mapping[str, Part]):
 
     def hint(self, name: object) -> str:
         """The end of a message that no part is called `name`."""
+        near = did_you_mean(name, [*self.taken, *self])
         own = f"; if it is your own, name its module in {setting('plugins')}"
-        return own + did_you_mean(name, [*self.taken, *self])
+        return near or own
 
     def require_name(self, name: object) -> None:
         """Raise `TypeError` if a decorator got a part in place of the part's name."""
