@@ -689,8 +689,8 @@ class ClosedForm:
             if not is_of_plugin(type(self)):
                 raise
             raise PluginError(
-                f"work_out of the closed form '{self.name}'{where_of(self.work_out)} "
-                f'has NEEDS = "{self.NEEDS}", but {error}; set NEEDS = "pooled", or '
+                f"work_out of the closed form '{self.name}'{where_of(self.work_out)}: "
+                f'{error}, because NEEDS = "{self.NEEDS}"; set NEEDS = "pooled", or '
                 '"class" for a covariance of each class'
             ) from error
         model, details = self._checked(made) if is_of_plugin(type(self)) else made

@@ -232,9 +232,7 @@ def test_one_of_your_own_that_reads_more_than_it_needs_is_named():
             return seen.within
 
     rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
-    said = (
-        r'work_out of .*\'toy\' \(.*, line \d+\) has NEEDS = "means".*NEEDS = "pooled"'
-    )
+    said = r"'toy' \(.*, line \d+\): .*because NEEDS = .means.; set NEEDS = .pooled."
     with pytest.raises(PluginError, match=said):
         Toy().solve(stats(rows, labels, 4).to("means"))
 
