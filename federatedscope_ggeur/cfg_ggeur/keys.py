@@ -171,6 +171,13 @@ REGISTRIES: tuple[Registry, ...] = (
 )
 
 
+def _are_modules(value: object) -> bool:
+    """Whether a value is a list of names, none of them a file's."""
+    if names("module names")(value):
+        return False
+    return not any(name.endswith(".py") for name in value)  # type: ignore[attr-defined]
+
+
 class RunKeys(Section):
     """The settings of a run as a whole. Lower packages have the others."""
 
@@ -212,9 +219,7 @@ class RunKeys(Section):
         "looked for beside the YAML file, then where Python finds modules.",
         rule_of(
             "must be a list of module names without .py, such as ['my_parts']",
-            lambda value: (
-                not (names("")(value) or any(name.endswith(".py") for name in value))
-            ),
+            _are_modules,
         ),
     )
 

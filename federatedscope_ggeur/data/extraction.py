@@ -204,8 +204,8 @@ def _checked(
     if features.ndim != 2 or features.shape[1] != encoder.dim:
         raise ConfigError(
             f"the encoder {encoder.name}{where_of(encoder.encode)} returned features "
-            "of shape "
-            f"{list(features.shape)}, but must return shape [B, {encoder.dim}]"
+            f"of shape {list(features.shape)}, but must return shape "
+            f"[B, {encoder.dim}]"
         )
     bad = ~torch.isfinite(features).all(dim=1)
     if bad.any():
