@@ -29,7 +29,7 @@ SETS = {
 }
 COMMON = {"federate.total_round_num": 20, "train.local_update_steps": 50}
 COMMON |= {"train.optimizer.momentum": 0.9, "model.dropout": 0.0}
-COMMON |= {"ggeur.steps": [1], "ggeur.geometry": "pooled", "ggeur.step1_size": 500}
+COMMON |= {"ggeur.steps": [1], "ggeur.geometry": "pooled", "ggeur.step1_size": 50}
 STARTS = {"ggeur.closed_form": "auto", "ggeur.init": "closed_form"}
 WAYS = {
     "best": {**COMMON, **STARTS, "ggeur.keep": "best"},

@@ -180,12 +180,24 @@ class Averaging:
     unsent : tuple of int
         The classes that nobody sent statistics of. The one-shot head does not know
         them.
+    confounded : bool
+        Whether labels and domains are confounded in part. Rows of the same clients then
+        say nothing of the shares.
     """
 
     share: float = 0.5
     floor: float = 0.0
     with_offsets: bool = False
     unsent: tuple[int, ...] = ()
+    confounded: bool = False
+
+    @property
+    def draws(self) -> bool:
+        """Whether the trained head also learns from draws.
+
+        It does if it has to tell what the one-shot head cannot.
+        """
+        return self.confounded or bool(self.unsent)
 
 
 def averaged(

@@ -257,6 +257,8 @@ class Automatic(ClosedForm):
 
 #: Classes and domains count as confounded if the share is more than this.
 LARGER_PART = 0.5
+#: Above this share they are confounded in part. Measured in docs/heads.md.
+PARTLY_CONFOUNDED = 0.25
 #: Domains or classes differ if their difference is this many times that of chance.
 BEYOND_CHANCE = 2.0
 #: Domains also differ if the chance of their shift along the classes is below this.

@@ -374,7 +374,8 @@ class ClosedFormExchange(Exchange):
 
         An MLP learns with offsets. But a method that changes training may use logits
         without them, and of classes that nobody sent offsets would say that rows are
-        not of them.
+        not of them. If labels and domains are confounded in part, the one-shot head is
+        no guide either.
         """
         server, plan, candidate = self.server, self._plan, choice.candidate
         if plan.ends:
@@ -386,9 +387,12 @@ class ClosedFormExchange(Exchange):
         offsets = False
         if plan.hidden and candidate is not None:
             server.held_share = self._share_to_hold_out(choice)
-            offsets = not unsent and not server.task.method.changes_training
+            alone = plan.confounded or bool(unsent)
+            offsets = not alone and not server.task.method.changes_training
         share = unmeasured_share(self._told)
-        server.averaging = Averaging(share, with_offsets=offsets, unsent=unsent)
+        server.averaging = Averaging(
+            share, with_offsets=offsets, unsent=unsent, confounded=plan.confounded
+        )
         if candidate is not None and (offsets or server.held_share):
             inside = OneCandidate(candidate, temperature, gives_offsets=offsets)
             outside = replace(inside, summed=False)
@@ -455,6 +459,7 @@ class ClosedFormExchange(Exchange):
             share = torch.tensor(averaging.share, dtype=torch.float64)
             kept["averaging.share"] = share
             kept["averaging.with_offsets"] = torch.tensor(int(averaging.with_offsets))
+            kept["averaging.confounded"] = torch.tensor(int(averaging.confounded))
             unsent = torch.tensor(averaging.unsent, dtype=torch.int64)
             kept["averaging.unsent"] = unsent
         if server.one_shot is not None:
@@ -476,6 +481,7 @@ class ClosedFormExchange(Exchange):
                 share=float(tensors["averaging.share"]),
                 with_offsets=bool(tensors["averaging.with_offsets"]),
                 unsent=tuple(tensors["averaging.unsent"].tolist()),
+                confounded=bool(tensors.get("averaging.confounded", 0)),
             )
         if "summed" in tensors:
             components, inside, outside = (

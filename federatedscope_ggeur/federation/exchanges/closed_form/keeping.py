@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from federatedscope_ggeur.federation.client import MOST_HELD_OUT, held_out_count
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.build import FEW_COLUMNS
-from federatedscope_ggeur.models.closed_forms import LARGER_PART
+from federatedscope_ggeur.models.closed_forms import LARGER_PART, PARTLY_CONFOUNDED
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 
@@ -122,6 +122,8 @@ class Plan(NamedTuple):
     ----------
     averages : bool
         Whether it keeps the mean of both heads.
+    confounded : bool
+        Whether labels and domains are confounded in part; see `Averaging`.
     hidden : int
         The hidden units of the head that it trains; 0 for a linear one.
     ends : str
@@ -131,6 +133,7 @@ class Plan(NamedTuple):
     """
 
     averages: bool = False
+    confounded: bool = False
     hidden: int = 0
     ends: str = ""
     details: Mapping[str, Any] = MappingProxyType({})
@@ -151,7 +154,9 @@ def plan_training(
     heads also trains if every class was sent, but many rows are withheld, or if the
     trained head is an MLP. An MLP begins at random weights. There are two exceptions.
     The one-shot head may be right on nearly all left-out rows. Or it is a mixture of
-    clients or domains, and heads that know neither make far more mistakes on these.
+    clients or domains, and heads that know neither make far more mistakes on these. If
+    labels and domains are confounded in part, left-out rows promise the one-shot head
+    too much. Such a run trains, whatever they say.
     """
     share, absent, hidden = rows.withheld_share, rows.absent, training.hidden
     details: dict[str, Any] = {
@@ -159,9 +164,11 @@ def plan_training(
         "absent_rows": absent,
         "validation_rows": rows.validation,
     }
-    can_help = hidden > 0 or (not absent and share > _FEW_WITHHELD)
-    averages, ends = training.averages and can_help, ENDS
-    if averages and not absent and not rows.validation and share <= _MANY_WITHHELD:
+    confounded = choice.details.get("confounded_share", 0.0) > PARTLY_CONFOUNDED
+    of_sent = not absent and (confounded or share > _FEW_WITHHELD)
+    averages, ends = training.averages and (hidden > 0 or of_sent), ENDS
+    tells = not confounded and share <= _MANY_WITHHELD
+    if averages and not absent and not rows.validation and tells:
         wrong = _wrong_rows(choice)
         few = _SELDOM_WRONG * choice.details.get("scored_rows", 0)
         if training.dim <= FEW_COLUMNS:
@@ -178,7 +185,7 @@ def plan_training(
         details["averaged"] = True
     if hidden and not ends:
         details["hidden_units"] = hidden
-    return Plan(averages, 0 if ends else hidden, ends, details)
+    return Plan(averages, confounded, 0 if ends else hidden, ends, details)
 
 
 def _wrong_rows(choice: Choice) -> float:
@@ -268,7 +275,8 @@ def kept_head(
     If the run averages the two heads, that mean takes the place of the trained head.
     Without validation rows it is kept. Rows that training did not see may have chosen
     the share of each head. Then the one-shot head is kept if it has the whole share and
-    knows every class, and else the mean.
+    knows every class, and else the mean. If labels and domains are confounded in part,
+    the mean is kept, and no rows choose.
 
     Parameters
     ----------
@@ -291,8 +299,11 @@ def kept_head(
     scored = (r.metrics for r in reversed(rounds) if r.metrics and _BY in r.metrics)
     before, after = (solved.metrics or {}).get(_BY), next(scored, {}).get(_BY)
     averaged = details.get("averaged", False)
-    if details.get("confounded_share", 0.0) > LARGER_PART:
+    confounded = details.get("confounded_share", 0.0)
+    if confounded > LARGER_PART:
         return Kept("trained", "confounded", before, after)
+    if averaged and confounded > PARTLY_CONFOUNDED:
+        return Kept("average", "confounded", before, after)
     if share is not None:
         if share == 1 and not absent_rows(round0):
             return Kept("closed_form", "log_loss", before, after)

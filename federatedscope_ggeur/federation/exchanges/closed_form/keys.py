@@ -53,7 +53,8 @@ class ClosedFormKeys(Section):
         "no rows validate. For so few columns or classes an MLP is trained, from "
         "random weights. If every class was sent, nothing is drawn for the mean. Rows "
         "that are not trained on may choose the share of each head, and a part of the "
-        "probabilities that all classes share equally.",
+        "probabilities that all classes share equally. If labels and domains are "
+        "confounded in part, the heads have equal shares, and the trained one draws.",
         one_of("trained", "best", "average"),
         shared=True,
     )

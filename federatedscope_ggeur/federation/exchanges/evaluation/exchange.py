@@ -428,8 +428,9 @@ class EvaluationExchange(Exchange):
         """Choose and apply the trained head's temperature, and score its probabilities.
 
         The temperature is the likeliest one by validation rows and rows that were held
-        out; see `_prior`. In a mean of two heads they also choose the share of each
-        head and the floor, and the mean is scored as a calibrated head.
+        out; see `_prior`. In a mean of two heads they also choose the floor and, unless
+        labels and domains are confounded in part, the share of each head. The mean is
+        scored as a calibrated head.
 
         Nothing is done if the head's logits cannot be divided, or if such rows are too
         few. At least `LEAST_VALIDATION` are needed, or `LEAST_HELD_OUT` if rows were
@@ -453,7 +454,10 @@ class EvaluationExchange(Exchange):
         averaging = server.averaging
         if averaging is not None and not averaging.unsent:
             fitted[-1] = self._of_one_shot(means[-len(floors) :])
-        best = min(range(len(fitted)), key=lambda place: fitted[place].cost)
+        places: Sequence[int] = range(len(fitted))
+        if averaging is not None and averaging.confounded:
+            places = [_SHARES.index(averaging.share)]
+        best = min(places, key=lambda place: fitted[place].cost)
         temperature, floor, least, _ = fitted[best]
         server.trained_temperature = temperature
         if averaging is not None:

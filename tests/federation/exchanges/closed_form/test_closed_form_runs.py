@@ -160,6 +160,32 @@ HELD_OUT |= {"train.optimizer.momentum": 0.9}
 FAST = {"train.optimizer.lr": 0.5}
 
 
+def confounded_in_part():
+    """Rows of three domains, each with 73% of its rows of a class of its own."""
+    draw, place = np.random.default_rng(0).normal, np.arange(900)
+    labels, other = place % 3, np.random.default_rng(1).integers(0, 3, 900)
+    domains = np.where(np.random.default_rng(2).random(900) < 0.6, labels, other)
+    rows = 2 * draw(size=(3, 8))[labels] + 2 * draw(size=(3, 8))[domains]
+    rows += 2 * draw(size=(900, 8))
+    names, test = np.array(["a", "b", "c"])[domains], place // 3 % 3 == 0
+    return FederatedData.from_arrays(rows, labels, domains, domains=names, test=test)
+
+
+def test_of_domains_and_classes_confounded_in_part_both_heads_have_half(tmp_path):
+    """The rows that choose a share elsewhere would take none of the one-shot head."""
+    settings = {**HELD_OUT, "ggeur.steps": [1], "ggeur.step1_size": 20}
+    data, point = confounded_in_part(), tmp_path / "point"
+    results = run({**settings, "federate.save_to": str(point)}, data)
+    assert 0.25 < results.round0.closed_form.details["confounded_share"] < 0.5
+    assert results.final.kept == Kept("average", "confounded", None, None)
+    assert results.calibrated.details["share"] == results.model.share == 0.5
+    # The trained head learns alone, also from draws.
+    assert results.model.offset == 0
+    assert results.round0.geometry_bytes_down > 0
+    again = run({**settings, "federate.restore_from": str(point)}, data)
+    assert again.final.head_sha256 == results.final.head_sha256
+
+
 def of_five(rows, labels):
     """Rows of five clients; each third row is for the test."""
     place = np.arange(len(labels))

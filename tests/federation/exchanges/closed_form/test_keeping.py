@@ -148,6 +148,21 @@ def test_where_a_mixture_makes_at_most_half_of_the_mistakes_nothing_is_trained(
     assert plan.ends == ("" if averaged else APART)
 
 
+@pytest.mark.parametrize("hidden", [0, 256])
+@pytest.mark.parametrize(("share", "trained"), [(0.25, False), (0.26, True)])
+def test_left_out_rows_do_not_end_a_run_where_domains_are_confounded_in_part(
+    hidden, share, trained
+):
+    """All of them are right."""
+    form = CLOSED_FORMS["ncm"]()
+    details = {"scored_rows": 100, "candidates": [{"accuracy": 1.0}]}
+    before = Choice(form, {**details, "confounded_share": share}, form, (0,))
+    told = KnownRows([HitCounts(1, 100, torch.zeros(1), 0, 100)], 100)
+    plan = plan_training(before, [form], told, Training(True, hidden, 160))
+    assert plan.averages == plan.confounded == trained
+    assert bool(plan.ends) == (not trained)
+
+
 def record(number, val_acc=None, test=0.5, **made_by):
     metrics = {"test_acc": test}
     if val_acc is not None:
@@ -193,6 +208,10 @@ NONE = None, None
         ({**AVERAGED, "absent_rows": 5}, NONE, "average", "absent"),
         (AVERAGED, (0.8, 0.9), "average", "validation"),
         (AVERAGED, (0.8, 0.7), "closed_form", "validation"),
+        # Unless labels and domains are confounded in part: no rows can choose then.
+        ({**AVERAGED, "confounded_share": 0.25}, NONE, "average", "withheld"),
+        ({**AVERAGED, "confounded_share": 0.26}, NONE, "average", "confounded"),
+        ({**AVERAGED, "confounded_share": 0.26}, (0.8, 0.7), "average", "confounded"),
         # Where labels and domains are confounded it is the trained one.
         (MORE, NONE, "trained", "confounded"),
         (MORE, (0.9, 0.1), "trained", "confounded"),
