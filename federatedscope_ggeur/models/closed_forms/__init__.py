@@ -3,7 +3,7 @@
 from federatedscope_ggeur.extras import parts_of
 from federatedscope_ggeur.settings import import_modules
 
-from .auto import LARGER_PART, PARTLY_CONFOUNDED, confounded_share
+from .auto import LARGER_PART, PARTLY_CONFOUNDED, UNLINKED, confounded_share
 from .base import (
     CLOSED_FORMS,
     NEEDS,

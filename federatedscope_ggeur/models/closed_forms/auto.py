@@ -259,6 +259,8 @@ class Automatic(ClosedForm):
 LARGER_PART = 0.5
 #: Above this share they are confounded in part. Measured in docs/heads.md.
 PARTLY_CONFOUNDED = 0.25
+#: What counts as the share if no chain of common classes links all domains.
+UNLINKED = 1.0
 #: Domains or classes differ if their difference is this many times that of chance.
 BEYOND_CHANCE = 2.0
 #: Domains also differ if the chance of their shift along the classes is below this.
@@ -313,7 +315,7 @@ def confounded_share(components: Components) -> float:
     values, vectors = torch.linalg.eigh(within)
     told_apart = values > 1e-9 * in_domain.max()
     if int(told_apart.sum()) < len(present) - 1:
-        return 1.0
+        return UNLINKED
     along = vectors[:, told_apart].T @ shifts
     fitted = (along.square() / values[told_apart, None]).sum()
     effects = vectors[:, told_apart] @ (along / values[told_apart, None])

@@ -21,6 +21,7 @@ from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import ClosedForm, Model, recast, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     LARGER_PART,
+    UNLINKED,
     ComponentBook,
     Components,
     Solved,
@@ -494,16 +495,20 @@ class ClosedFormExchange(Exchange):
         """Choose the finalists of an open form; other forms are kept as they are.
 
         If labels and domains are confounded, the head is no good start for training. A
-        run that may keep the trained head then starts at random weights.
+        run that may keep the trained head then starts at random weights. But if domains
+        have no classes in common, nobody can tell whether they are. A run that averages
+        two heads then trusts each by half.
         """
         form = self._form
         if components is None:
             return Choice(form, {}, form)
         share = confounded_share(components)
         keeps_best = self._demands.keeps_best
-        if share > LARGER_PART and (form.is_open or keeps_best):
+        averages = self._demands.of(keys.ClosedFormKeys).keep == "average"
+        confounded = share > LARGER_PART and not (averages and share == UNLINKED)
+        if confounded and (form.is_open or keeps_best):
             return choose_untuned(form, share, keeps_best)
-        if share > LARGER_PART or not self._demands.leaves_one_out:
+        if confounded or not self._demands.leaves_one_out:
             return Choice(form, {"confounded_share": share}, form, (0,), 0)
         self._sent = self._left_out_of(components)
         counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
@@ -524,7 +529,6 @@ class ClosedFormExchange(Exchange):
             unsent = classes - len(components.labels.unique())
             sent = sum(uploaded[count.client] for count in counts)
             self._told = KnownRows(counts, sent, unsent)
-            averages = self._demands.of(keys.ClosedFormKeys).keep == "average"
             hidden = self.server.task.hidden_units
             beside = Training(averages, hidden, components.dim)
             candidates = form.candidates()
@@ -601,7 +605,8 @@ class ClosedFormExchange(Exchange):
 
     def _not_calibrated(self, choice: Choice, model: Model) -> str:
         """The reason why the head gets no temperature; "" if it can get one."""
-        if choice.details.get("confounded_share", 0.0) > LARGER_PART:
+        confounded = choice.details.get("confounded_share", 0.0) > LARGER_PART
+        if confounded and not self._plan.averages:
             return "labels and domains are confounded"
         if not self._demands.is_cooled:
             return f"{setting('temperature')} is none"

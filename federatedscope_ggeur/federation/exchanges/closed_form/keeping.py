@@ -300,10 +300,10 @@ def kept_head(
     before, after = (solved.metrics or {}).get(_BY), next(scored, {}).get(_BY)
     averaged = details.get("averaged", False)
     confounded = details.get("confounded_share", 0.0)
-    if confounded > LARGER_PART:
-        return Kept("trained", "confounded", before, after)
     if averaged and confounded > PARTLY_CONFOUNDED:
         return Kept("average", "confounded", before, after)
+    if confounded > LARGER_PART:
+        return Kept("trained", "confounded", before, after)
     if share is not None:
         if share == 1 and not absent_rows(round0):
             return Kept("closed_form", "log_loss", before, after)

@@ -212,6 +212,8 @@ NONE = None, None
         ({**AVERAGED, "confounded_share": 0.25}, NONE, "average", "withheld"),
         ({**AVERAGED, "confounded_share": 0.26}, NONE, "average", "confounded"),
         ({**AVERAGED, "confounded_share": 0.26}, (0.8, 0.7), "average", "confounded"),
+        # Nor if domains have no classes in common.
+        ({**AVERAGED, "confounded_share": 1.0}, NONE, "average", "confounded"),
         # Where labels and domains are confounded it is the trained one.
         (MORE, NONE, "trained", "confounded"),
         (MORE, (0.9, 0.1), "trained", "confounded"),
