@@ -259,7 +259,8 @@ class Automatic(ClosedForm):
 LARGER_PART = 0.5
 #: Above this share they are confounded in part. Measured in docs/heads.md.
 PARTLY_CONFOUNDED = 0.25
-#: What counts as the share if no chain of common classes links all domains.
+#: The share if no chain of common classes links all domains, and those that have common
+#: classes do not show that it is large.
 UNLINKED = 1.0
 #: Domains or classes differ if their difference is this many times that of chance.
 BEYOND_CHANCE = 2.0
@@ -272,8 +273,9 @@ RARE = 1e-6
 def confounded_share(components: Components) -> float:
     """The share of the variance between domains that the classes explain: 0 to 1.
 
-    It is 0 if there is one domain, or if domains do not differ. It is 1 if no chain of
-    common classes links all domains.
+    It is 0 if there is one domain, or if domains do not differ. If no chain of common
+    classes links all domains, it is that of domains with common classes if this is more
+    than `LARGER_PART`, and else 1.
 
     Parameters
     ----------
@@ -314,16 +316,21 @@ def confounded_share(components: Components) -> float:
     within = in_domain.diag() - counts.T @ (counts / in_class.clamp(min=1)[:, None])
     values, vectors = torch.linalg.eigh(within)
     told_apart = values > 1e-9 * in_domain.max()
-    if int(told_apart.sum()) < len(present) - 1:
-        return UNLINKED
     along = vectors[:, told_apart].T @ shifts
     fitted = (along.square() / values[told_apart, None]).sum()
     effects = vectors[:, told_apart] @ (along / values[told_apart, None])
-    if not _differ(along / values[told_apart, None].sqrt(), parts, of_class):
-        return 0.0
-    centred = effects - in_domain / in_domain.sum() @ effects
-    whole = (in_domain[:, None] * centred.square()).sum()
-    return float((1 - fitted / whole).clamp(min=0))
+    share = 0.0
+    contrasts = along / values[told_apart, None].sqrt()
+    if len(contrasts) and _differ(contrasts, parts, of_class):
+        # Domains that no common class links have no shifts that can be compared.
+        groups = vectors[:, ~told_apart]
+        weighed = in_domain[:, None] * groups
+        middle = torch.linalg.solve(weighed.T @ groups, weighed.T @ effects)
+        centred = effects - groups @ middle
+        whole = (in_domain[:, None] * centred.square()).sum()
+        share = float((1 - fitted / whole).clamp(min=0))
+    linked = int(told_apart.sum()) == len(present) - 1
+    return share if linked or share > LARGER_PART else UNLINKED
 
 
 def _differ(contrasts: Tensor, parts: Components, of_class: Components) -> bool:

@@ -77,6 +77,19 @@ def test_without_common_classes_it_is_all_and_of_one_domain_none():
     assert share_of(*shifted(0, MOSTLY_ONE[:, :1])) == 0.0
 
 
+#: Only the first two domains have a class in common.
+HALF_LINKED = np.array([[80, 0, 0], [6, 80, 0], [0, 0, 60], [0, 0, 60]])
+
+
+def test_where_one_domain_has_classes_of_its_own_the_others_may_tell():
+    rows, labels, clients, domains = shifted(0, HALF_LINKED)
+    found, two = share_of(rows, labels, clients, domains), domains < 2
+    assert LARGER_PART < found < 1
+    alone = plain_share(rows[two], labels[two], domains[two])
+    assert found == pytest.approx(alone, abs=1e-9)
+    assert share_of(*shifted(0, HALF_LINKED, dim=50, apart=0.0)) == 1.0
+
+
 def test_of_domains_that_do_not_differ_it_is_none():
     assert share_of(*shifted(0, HARDLY_COMMON, dim=50, apart=0.0)) == 0.0
     assert share_of(*shifted(0, HARDLY_COMMON, dim=50, apart=1.0)) > LARGER_PART
