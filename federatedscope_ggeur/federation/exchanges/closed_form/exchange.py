@@ -504,7 +504,9 @@ class ClosedFormExchange(Exchange):
             return Choice(form, {}, form)
         share = confounded_share(components)
         keeps_best = self._demands.keeps_best
-        averages = self._demands.of(keys.ClosedFormKeys).keep == "average"
+        averages = (
+            keeps_best and self._demands.of(keys.ClosedFormKeys).keep == "average"
+        )
         confounded = share > LARGER_PART and not (averages and share == UNLINKED)
         if confounded and (form.is_open or keeps_best):
             return choose_untuned(form, share, keeps_best)
