@@ -54,7 +54,8 @@ class ClosedFormKeys(Section):
         "random weights. If every class was sent, nothing is drawn for the mean. Rows "
         "that are not trained on may choose the share of each head, and a part of the "
         "probabilities that all classes share equally. If labels and domains are "
-        "confounded in part, the heads have equal shares, and the trained one draws.",
+        "confounded in part, or no class is in two domains, the heads have equal "
+        "shares, and rows are drawn.",
         one_of("trained", "best", "average"),
         shared=True,
     )
