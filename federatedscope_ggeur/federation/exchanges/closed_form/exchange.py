@@ -504,13 +504,15 @@ class ClosedFormExchange(Exchange):
             return Choice(form, {}, form)
         share = confounded_share(components)
         keeps_best = self._demands.keeps_best
+        leaves_one_out = self._demands.leaves_one_out
         averages = (
             keeps_best and self._demands.of(keys.ClosedFormKeys).keep == "average"
         )
-        confounded = share > LARGER_PART and not (averages and share == UNLINKED)
+        unknown = share == UNLINKED and averages and leaves_one_out
+        confounded = share > LARGER_PART and not unknown
         if confounded and (form.is_open or keeps_best):
             return choose_untuned(form, share, keeps_best)
-        if confounded or not self._demands.leaves_one_out:
+        if confounded or not leaves_one_out:
             return Choice(form, {"confounded_share": share}, form, (0,), 0)
         self._sent = self._left_out_of(components)
         counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
