@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _WHY_KEPT = {
     "validation": "",
-    "confounded": "labels and domains are confounded: no client's rows can compare "
-    "the heads",
+    "confounded": "labels and domains are or may be confounded, so no client's rows "
+    "can compare the heads",
     "log_loss": "it has the smallest log-loss on rows that training did not see",
     "leave_one_out": "it has seen every class that a client has enough rows of",
     "right": "it is right on nearly all left-out rows",

@@ -604,11 +604,11 @@ class Kept:
         rows left out chose the head in closed form. "right": it is right on nearly all
         of these rows. "apart": it is a mixture, and clients or domains differ so much
         that the trained head would be far behind. "confounded": labels and domains are
-        confounded, so neither can decide. "absent": only the trained head has seen the
-        classes that nobody sent. "withheld": only the trained head has seen the
-        withheld rows, and the mean of both is kept. "columns": rows have so few columns
-        or classes that an MLP helps, and the mean of both is kept. "default": nothing
-        decided.
+        or may be confounded, so neither can decide. "absent": only the trained head has
+        seen the classes that nobody sent. "withheld": only the trained head has seen
+        the withheld rows, and the mean of both is kept. "columns": rows have so few
+        columns or classes that an MLP helps, and the mean of both is kept. "default":
+        nothing decided.
     closed_form, trained : float or None
         The accuracy of each head on validation rows, after the last evaluated round.
     """
