@@ -192,8 +192,8 @@ class Averaging:
     confounded: bool = False
 
     @property
-    def draws(self) -> bool:
-        """Whether the trained head also learns from draws.
+    def alone(self) -> bool:
+        """Whether the trained head learns without offsets, and from draws too.
 
         It does if it has to tell what the one-shot head cannot.
         """

@@ -319,11 +319,11 @@ class AugmentationExchange(Exchange):
     def _steps(self) -> tuple[int, ...]:
         """The steps by which clients draw.
 
-        There are none if the run leaves the mean of two heads, with the exceptions of
-        `Averaging.draws`.
+        There are none if the run leaves the mean of two heads, unless the trained one
+        learns alone.
         """
         averaging = self.server.averaging
-        spared = averaging is not None and not averaging.draws
+        spared = averaging is not None and not averaging.alone
         return () if spared else self.settings.augmentation.steps
 
     def on_statistics(self, upload: StatisticsUpload) -> None:

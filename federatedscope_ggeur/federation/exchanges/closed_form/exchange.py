@@ -384,16 +384,16 @@ class ClosedFormExchange(Exchange):
             logger.info("%s", plan.ends)
         if not plan.averages:
             return
-        unsent = server.merged.statistics.absent if self._told.absent else ()
+        averaging = Averaging(
+            share=unmeasured_share(self._told),
+            unsent=server.merged.statistics.absent if self._told.absent else (),
+            confounded=plan.confounded,
+        )
         offsets = False
         if plan.hidden and candidate is not None:
             server.held_share = self._share_to_hold_out(choice)
-            alone = plan.confounded or bool(unsent)
-            offsets = not alone and not server.task.method.changes_training
-        share = unmeasured_share(self._told)
-        server.averaging = Averaging(
-            share, with_offsets=offsets, unsent=unsent, confounded=plan.confounded
-        )
+            offsets = not averaging.alone and not server.task.method.changes_training
+        server.averaging = replace(averaging, with_offsets=offsets)
         if candidate is not None and (offsets or server.held_share):
             inside = OneCandidate(candidate, temperature, gives_offsets=offsets)
             outside = replace(inside, summed=False)
