@@ -33,7 +33,7 @@ APART = (
     "knows neither, would be far behind, so the one-shot head is kept"
 )
 #: If at most this share of the rows is withheld, a mean of two heads is not worth the
-#: rounds. Measured in docs/heads.md.
+#: rounds.
 _FEW_WITHHELD = 0.02
 #: So few left-out rows may be wrong by chance: their number is less than twice its
 #: standard error. Then no gain by training can be seen.
@@ -46,13 +46,13 @@ _FAR_BETTER = 0.5
 #: With fewer validation rows the temperature of a trained head would be too uncertain.
 LEAST_VALIDATION = 150
 #: So many rows held out by all clients are enough for it, and fewer than the second
-#: number are too few. Few rows are much better than none: docs/heads.md.
+#: number are too few. Few rows are much better than none.
 _ENOUGH_HELD_OUT, LEAST_HELD_OUT = 500, 10
 #: Clients that hold rows out must have this share of all rows, to stand for the others.
 _LEAST_STANDING = 0.25
 #: If the one-shot head is wrong on at most this share of left-out rows, probabilities
 #: cannot be far off, and the trained head needs the rows more. Beside rows of many
-#: columns it is not worth the rounds. Measured in docs/heads.md.
+#: columns it is not worth the rounds.
 _SELDOM_WRONG = 0.05
 
 

@@ -77,7 +77,7 @@ _TEMPERATURES = tuple(
 )
 
 
-#: The scale of the prior of log temperatures. Measured in docs/heads.md.
+#: The scale of the prior of log temperatures, chosen by measurement.
 _LOG_SCALE = 0.4
 #: The least logit, which stands for that of a class without a score.
 _NO_SCORE = -1e6
