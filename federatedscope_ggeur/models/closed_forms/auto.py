@@ -259,8 +259,7 @@ class Automatic(ClosedForm):
 LARGER_PART = 0.5
 #: Above this share they are confounded in part. Measured in docs/heads.md.
 PARTLY_CONFOUNDED = 0.25
-#: The share if no chain of common classes links all domains, and those that have common
-#: classes do not show that it is large.
+#: The share if no two domains have a class in common.
 UNLINKED = 1.0
 #: Domains or classes differ if their difference is this many times that of chance.
 BEYOND_CHANCE = 2.0
@@ -273,9 +272,8 @@ RARE = 1e-6
 def confounded_share(components: Components) -> float:
     """The share of the variance between domains that the classes explain: 0 to 1.
 
-    It is 0 if there is one domain, or if domains do not differ. If no chain of common
-    classes links all domains, it is that of domains with common classes if this is more
-    than `LARGER_PART`, and else 1.
+    It is 0 if there is one domain, or if domains do not differ, and 1 if no two of
+    them have a class in common.
 
     Parameters
     ----------
@@ -293,6 +291,10 @@ def confounded_share(components: Components) -> float:
 
         L b = r,  r_d = sum_c n_dc (mu_dc - mu_c)
         share = 1 - tr(b' L b) / tr(b' (diag(n_d) - n n' / N) b)
+
+    If no chain of common classes links all d domains, L has a rank r < d - 1, and the
+    shifts between groups of domains are unknown. They are taken to be as large as the
+    others, and to lie between classes: the ratio is multiplied by r / (d - 1).
 
     Two F tests decide whether domains differ. They compare tr(b' L b) with the trace of
     the scatter within components, each divided by its degrees of freedom. The first
@@ -319,18 +321,18 @@ def confounded_share(components: Components) -> float:
     along = vectors[:, told_apart].T @ shifts
     fitted = (along.square() / values[told_apart, None]).sum()
     effects = vectors[:, told_apart] @ (along / values[told_apart, None])
-    share = 0.0
     contrasts = along / values[told_apart, None].sqrt()
-    if len(contrasts) and _differ(contrasts, parts, of_class):
-        # Domains that no common class links have no shifts that can be compared.
-        groups = vectors[:, ~told_apart]
-        weighed = in_domain[:, None] * groups
-        middle = torch.linalg.solve(weighed.T @ groups, weighed.T @ effects)
-        centred = effects - groups @ middle
-        whole = (in_domain[:, None] * centred.square()).sum()
-        share = float((1 - fitted / whole).clamp(min=0))
-    linked = int(told_apart.sum()) == len(present) - 1
-    return share if linked or share > LARGER_PART else UNLINKED
+    if not len(contrasts):
+        return UNLINKED
+    if not _differ(contrasts, parts, of_class):
+        return 0.0
+    groups = vectors[:, ~told_apart]
+    weighed = in_domain[:, None] * groups
+    middle = torch.linalg.solve(weighed.T @ groups, weighed.T @ effects)
+    centred = effects - groups @ middle
+    whole = (in_domain[:, None] * centred.square()).sum()
+    known = len(contrasts) / (len(present) - 1)
+    return float((1 - known * fitted / whole).clamp(min=0))
 
 
 def _differ(contrasts: Tensor, parts: Components, of_class: Components) -> bool:
