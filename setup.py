@@ -13,7 +13,10 @@ if int(setuptools.__version__.split(".")[0]) < 77:
 
 setuptools.setup(
     packages=[
-        *setuptools.find_packages(include=["federatedscope_ggeur*"]),
+        # Folders that hold only data count as packages, too: setuptools asks for it.
+        *setuptools.find_namespace_packages(
+            include=["federatedscope_ggeur*"], exclude=["*__pycache__*"]
+        ),
         "federatedscope_ggeur.example_configs",
         "federatedscope_ggeur.study_files",
     ]

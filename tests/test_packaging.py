@@ -34,7 +34,7 @@ def built(tmp_path_factory):
     if int(setuptools.__version__.split(".")[0]) < 77:
         pytest.skip(f"setuptools {setuptools.__version__} reads no such pyproject.toml")
     folder = tmp_path_factory.mktemp("built")
-    subprocess.run(
+    done = subprocess.run(
         [
             *(sys.executable, "setup.py", "-q", "egg_info", "-e", folder),
             *("build", "--build-base", folder / "base"),
@@ -43,7 +43,10 @@ def built(tmp_path_factory):
         cwd=ROOT,
         check=True,
         capture_output=True,
+        text=True,
     )
+    # pip shows such a warning to whoever installs the package.
+    assert "would be ignored" not in done.stderr
     return folder / "lib" / "federatedscope_ggeur"
 
 
