@@ -67,6 +67,10 @@ def healthy(arguments: Sequence[str]) -> int:
         said = {**(yaml.safe_load(read_regular(path, _LARGEST)) or {}), **more}
         place = path.parent / said.get("outdir", "exp") / said.get("expname", "")
     except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError) as error:
+        # It imports torch, but says what is wrong with a YAML file, and in which line.
+        from federatedscope_ggeur.cfg_ggeur.yaml_file import read_tree
+
+        read_tree(path)
         raise ConfigError(f"'{path}': cannot be read: {error}") from error
     # FS puts a later run into a folder below the first one's.
     folders = [place, *sorted(place.glob("sub_exp_*"))]

@@ -61,6 +61,8 @@ def test_a_monitor_asks_with_the_file_of_the_process(tmp_path, ggeur):
     assert bundled.count(none) == 1
     with pytest.raises(SystemExit, match="2"):
         main(["healthy"])
+    file.write_text("outdir: [out\nexpname: run")
+    assert "server.yaml is not valid YAML: line 2" in ggeur(*ask[:3], status=1).err
 
 
 def test_a_wait_is_said_again_and_again_and_the_file_follows(tmp_path, caplog):
