@@ -116,6 +116,13 @@ def test_an_encoder_must_give_what_it_says(images, pixels):
         PluginError, match=f"{said}return a Tensor, but returned a list"
     ):
         features(listing, images)
+    nothing = replace(encoder, preprocess=lambda image: None)
+    with pytest.raises(PluginError, match=r"preprocess of .* but returned None"):
+        features(nothing, images)
+    sizes = iter(range(100))
+    growing = replace(encoder, preprocess=lambda image: torch.zeros(next(sizes)))
+    with pytest.raises(PluginError, match=r"one shape, but returned \[0\] and \[1\]"):
+        features(growing, images)
 
 
 def test_threads_and_the_global_generator_stay_as_they_were(images, pixels):
