@@ -125,7 +125,7 @@ def test_a_threshold_is_no_guarantee(config):
 def test_clients_see_what_is_merged_for_left_out_rows(config, content, told):
     auto = config("ggeur.closed_form", "auto", "ggeur.statistics", content)
     found = privacy_of(auto).clients_see
-    assert f"counts and means of the classes of each client{told}" in found
+    assert f"counts and means of the classes of each domain or client{told}" in found
 
 
 def test_what_a_method_sends_and_what_comes_down_is_seen(config):

@@ -46,11 +46,13 @@ class Automatic(ClosedForm):
 
     The components of the mixture are domains. If all rows have one domain, they are
     clients. Clients that differ only in their shares of classes make such a mixture
-    look better than it is. So it must also classify more rows rightly than the other
-    kinds, by more than one standard error, and labels and clients must not be
-    confounded. And each withheld row counts in its log-loss as a sure mistake, since
-    the mixture has no component for that row. In a mixture of domains, rows that a
-    client withholds count in the same way if the client is alone in its domain.
+    look better than it is. So it is tried only if labels and clients are not
+    confounded, and must classify more rows rightly than the other kinds, by more than
+    one standard error. And each withheld row counts in its log-loss as a sure mistake,
+    since the mixture has no component for that row. In a mixture of domains, rows that
+    a client withholds count in the same way if the client is alone in its domain.
+    Where there are very many clients, their mixture is not tried: it takes time and
+    bytes that grow with the square of their number.
 
     If something is known of the classes, the head of this alone and its ensemble with
     LDA are candidates, too. LDA and the mixture then use the prior.
@@ -141,6 +143,15 @@ class Automatic(ClosedForm):
             self._taking(form) for kind in self.kinds() for form in kind.candidates()
         )
 
+    def to_leave_out(self, components: Components) -> Components:
+        if self.mixture.components == "client":
+            return components
+        if len(components.domains.unique()) > 1:
+            return components.merged("domain")
+        if _may_mix_clients(components):
+            return components
+        return components.merged("class")
+
     def for_components(self, components: Components) -> ClosedForm:
         other = copy.copy(self)
         by_client = self.groups == "client" or len(components.domains.unique()) == 1
@@ -150,7 +161,7 @@ class Automatic(ClosedForm):
             other.groups = ""
         return other
 
-    def finalists(self, hits: Tensor, rows: int, takes_clients: bool) -> list[int]:
+    def finalists(self, hits: Tensor, rows: int) -> list[int]:
         picks, start = [], 0
         for kind in self.kinds():
             end = start + len(kind.candidates())
@@ -161,7 +172,7 @@ class Automatic(ClosedForm):
         enough = most + (rows * share * (1 - share)) ** 0.5
 
         def is_good(kind: ClosedForm, place: int) -> bool:
-            return not self._doubted(kind) or (takes_clients and hits[place] > enough)
+            return not self._doubted(kind) or bool(hits[place] > enough)
 
         good = [(kind, place) for kind, place in picks if is_good(kind, place)]
         # RDA is one kind: hits choose its components as they choose its strength.
@@ -261,12 +272,23 @@ LARGER_PART = 0.5
 PARTLY_CONFOUNDED = 0.25
 #: The share if no two domains have a class in common.
 UNLINKED = 1.0
+#: Rows times components times columns: beyond, a mixture of clients is not tried. On
+#: one core it would take about a minute.
+MOST_WORK = 2e10
 #: Domains or classes differ if their difference is this many times that of chance.
 BEYOND_CHANCE = 2.0
 #: Domains also differ if the chance of their shift along the classes is below this.
 #: The smallest chance was 2e-5 when the rows of one real domain were divided among
 #: domains at random 540 times.
 RARE = 1e-6
+
+
+def _may_mix_clients(components: Components) -> bool:
+    """Whether a mixture of clients can be tried."""
+    rows = int(components.counts.sum())
+    if rows * len(components.counts) * components.dim > MOST_WORK:
+        return False
+    return confounded_share(components.with_clients_as_domains()) <= LARGER_PART
 
 
 def confounded_share(components: Components) -> float:

@@ -531,12 +531,15 @@ class ClosedForm:
             return (self,)
         return tuple(self.tuned(value) for value in self.grid)
 
+    def to_leave_out(self, components: Components) -> Components:
+        """What clients get of all clients' components, to leave rows out."""
+        return components.merged(self.grain)
+
     def for_components(self, components: Components) -> ClosedForm:
-        """The form whose `candidates` suit these components, which have the form's
-        `grain`."""
+        """The form whose `candidates` suit the result of `to_leave_out`."""
         return self
 
-    def finalists(self, hits: Tensor, rows: int, takes_clients: bool) -> list[int]:
+    def finalists(self, hits: Tensor, rows: int) -> list[int]:
         """The indices of the candidates among which log-losses choose, ascending.
 
         By default it is the one with the most hits, the first if several have most.
@@ -545,8 +548,6 @@ class ClosedForm:
         ----------
         hits : Tensor of shape (candidates,), int64
         rows : int
-        takes_clients : bool
-            Whether a mixture of clients may be among them.
         """
         return [int(hits.argmax())]
 

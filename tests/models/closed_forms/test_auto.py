@@ -52,7 +52,7 @@ def test_the_best_strength_of_each_kind_is_a_finalist():
     best = [0, each + 2, 2 * each + 1, 4 * each - 1]
     hits = torch.zeros(4 * each)
     hits[best] = 9.0
-    assert Automatic().finalists(hits, 10, takes_clients=True) == best
+    assert Automatic().finalists(hits, 10) == best
 
 
 @pytest.mark.parametrize(("ahead", "components"), [(1, "class"), (0, "domain")])
@@ -64,7 +64,7 @@ def test_hits_choose_the_components_of_rda(ahead, components):
     for place, one in enumerate(candidates):
         if one.name == "rda" and one.grain == "class":
             hits[place] += ahead
-    places = form.finalists(hits, 10, takes_clients=True)
+    places = form.finalists(hits, 10)
     found = [candidates[place] for place in places]
     assert [one.components for one in found if one.name == "rda"] == [components]
     assert [one.name for one in found] == ["lda"] * 2 + ["mixture"] * 2 + ["rda"]
@@ -73,7 +73,7 @@ def test_hits_choose_the_components_of_rda(ahead, components):
 def test_the_strongest_shrinkage_of_rda_wins_a_tie():
     form = models.CLOSED_FORMS["rda"]()
     hits = torch.tensor([0.0, 0, 0, 7, 7] + [0] * 7)
-    (place,) = form.finalists(hits, 9, takes_clients=False)
+    (place,) = form.finalists(hits, 9)
     best = form.candidates()[place]
     assert (best.shrinkage, best.common) == (0.3, 9)
 

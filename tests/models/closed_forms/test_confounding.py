@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 from closed_form_federations import components_of
 
-from federatedscope_ggeur.models.closed_forms.auto import LARGER_PART, confounded_share
+from federatedscope_ggeur.models.closed_forms.auto import (
+    LARGER_PART,
+    Automatic,
+    confounded_share,
+)
 
 CLASSES = 4
 
@@ -88,6 +92,22 @@ def test_where_one_domain_has_classes_of_its_own_the_others_may_tell():
     # One of two differences between domains is known, and the other lies in classes.
     assert found == pytest.approx((alone + 1) / 2, abs=1e-9)
     assert share_of(*shifted(0, HALF_LINKED, dim=50, apart=0.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("table", "sent"), [(EVEN, 3 * CLASSES), (HARDLY_COMMON, CLASSES)], ids=str
+)
+def test_clients_of_one_domain_get_components_of_clients_only_if_these_can_help(
+    table, sent
+):
+    """They cannot where labels and clients are confounded, or clients too many."""
+    rows, labels, clients, domains = shifted(0, table)
+    by_domain = components_of(rows, labels, clients, CLASSES, domains)
+    assert len(Automatic().to_leave_out(by_domain).counts) == (table > 0).sum()
+    parts = components_of(rows, labels, domains, CLASSES, np.zeros_like(domains))
+    assert len(Automatic().to_leave_out(parts).counts) == sent
+    many = replace(parts, counts=parts.counts * 10**9)
+    assert len(Automatic().to_leave_out(many).counts) == CLASSES
 
 
 def test_of_domains_that_do_not_differ_it_is_none():

@@ -174,7 +174,6 @@ def choose_by_hits(
     form: ClosedForm,
     counts: Sequence[HitCounts],
     share: float,
-    takes_clients: bool = True,
 ) -> Choice:
     """Choose the finalists by the hits of all clients.
 
@@ -191,7 +190,7 @@ def choose_by_hits(
         for candidate, right in zip(candidates, hits.tolist())
     ]
     details = {"chosen_by": "leave_one_out", **details, "candidates": scored}
-    places = form.finalists(hits, rows, takes_clients)
+    places = form.finalists(hits, rows)
     most = max(places, key=lambda place: float(hits[place]))
     chosen = candidates[most]
     return Choice(chosen, details, chosen, tuple(places), most)

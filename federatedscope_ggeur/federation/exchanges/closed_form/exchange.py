@@ -262,6 +262,7 @@ class ClosedFormExchange(Exchange):
         )
         self._details: dict[str, Any] = {}
         self._sent = b""
+        self._fit: Components | None = None
         self.lda: LinearDiscriminant | None = None
         self.asked: LossQuery
         self._withheld: Mapping[str, float] = {}
@@ -285,6 +286,8 @@ class ClosedFormExchange(Exchange):
         if CONFIDENCES in cls.answered(run):
             seen.append("how sure a head is of each client's rows, in 65 bins")
         whose = {"class": "all", "domain": "each domain", "client": "each client"}
+        if run.compares_kinds:
+            whose["client"] = "each domain or client"
         what = f"counts and means of the classes of {whose[run.grain]}"
         if run.class_scatters:
             what += ", and a scatter for each class"
@@ -322,8 +325,8 @@ class ClosedFormExchange(Exchange):
         components = self.solver.components()
         if components is not None:
             components = self._with_scatters(components)
-            fit = components.merged(self._form.grain)
-            self.solver.form = self._form = self._form.for_components(fit)
+            self._fit = self._form.to_leave_out(components)
+            self.solver.form = self._form = self._form.for_components(self._fit)
         choice = yield from self._choose(components)
         release = server.merged.release
         if release.solve is not None:
@@ -514,7 +517,7 @@ class ClosedFormExchange(Exchange):
             return choose_untuned(form, share, keeps_best)
         if confounded or not leaves_one_out:
             return Choice(form, {"confounded_share": share}, form, (0,), 0)
-        self._sent = self._left_out_of(components)
+        self._sent = self._left_out_of()
         counts = yield from self._ask(LEAVE_ONE_OUT, self._sent)
         uploaded, classes = self.server.merged.rows, components.num_classes
         domains = self.server.client_domains
@@ -524,11 +527,7 @@ class ClosedFormExchange(Exchange):
             "client": cost_of_withheld(counts, uploaded, classes, domains),
             "domain": cost_of_withheld(counts, uploaded, classes, alone),
         }
-        takes_clients = False
-        if form.by_losses:
-            by_client = confounded_share(components.with_clients_as_domains())
-            takes_clients = by_client <= LARGER_PART
-        choice = choose_by_hits(form, counts, share, takes_clients)
+        choice = choose_by_hits(form, counts, share)
         if keeps_best:
             unsent = classes - len(components.labels.unique())
             sent = sum(uploaded[count.client] for count in counts)
@@ -556,7 +555,7 @@ class ClosedFormExchange(Exchange):
             by = tuple(
                 temperatures(spread_of_scores(one.model, components)) for one in solved
             )
-            answers = yield from self._losses(components, choice, by)
+            answers = yield from self._losses(choice, by)
             choice, temperature = choose_by_losses(
                 candidates, choice, answers, self.asked, self._withheld
             )
@@ -585,13 +584,13 @@ class ClosedFormExchange(Exchange):
         return choice, temperature, head
 
     def _losses(
-        self, components: Components, choice: Choice, by: tuple[tuple[float, ...], ...]
+        self, choice: Choice, by: tuple[tuple[float, ...], ...]
     ) -> Requests[list[LogLosses]]:
         """Ask clients for the log-losses of the finalists."""
         has_floors = isinstance(self.server.scored_model, AverageHead)
         self.asked = LossQuery(choice.finalists, by, has_floors)
         # Clients that have counted hits have the components.
-        parts = b"" if self._sent else self._left_out_of(components)
+        parts = b"" if self._sent else self._left_out_of()
         return (yield from self._ask(LOG_LOSSES, parts, self.asked.to_bytes()))
 
     def _confidences(
@@ -628,9 +627,10 @@ class ClosedFormExchange(Exchange):
             return components.with_scatters_of(self.server.merged.statistics)
         return components
 
-    def _left_out_of(self, components: Components) -> bytes:
+    def _left_out_of(self) -> bytes:
         """The message with what the form needs of the components to leave rows out."""
-        needed = components.merged(self._form.grain)
+        needed = self._fit
+        assert needed is not None, "a run of totals leaves no rows out"
         if self._form.NEEDS == "means":
             needed = replace(needed, scatter=None)
         return LeaveOneOut(needed).to_bytes()

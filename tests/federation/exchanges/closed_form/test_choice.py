@@ -267,11 +267,6 @@ class TestLosses:
         assert len(self.choice(90, 80, 93, 94).finalists) == 3
         assert len(self.choice(90, 80, 93, 93).finalists) == 2
 
-    def test_where_labels_and_clients_are_confounded_it_is_no_finalist(self):
-        hits = torch.tensor([90, 90, 99, 99]).repeat_interleave(12)
-        assert len(self.form.finalists(hits, 100, takes_clients=True)) == 4
-        assert len(self.form.finalists(hits, 100, takes_clients=False)) == 2
-
     def test_withheld_rows_count_as_sure_mistakes_of_it(self):
         choice = self.choice(90, 80, 99, 80)
         for withheld, kind in ((0.05, "mixture"), (0.15, "lda")):
