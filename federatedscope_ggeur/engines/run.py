@@ -22,6 +22,7 @@ from federatedscope_ggeur.cfg_ggeur import run_settings
 from federatedscope_ggeur.cfg_ggeur.check import (
     check_agreed,
     check_embedding_dim,
+    check_number_of_clients,
     check_places,
 )
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
@@ -252,6 +253,7 @@ class Run:
             self.data.encoder,
         )
         clients = len(self.data.clients)
+        check_number_of_clients(cfg, clients)
         self.settings = settings_for(cfg, self.data, clients, self.prepared)
         if restore_from is not None:
             self.settings = replace(self.settings, restore_from=str(restore_from))
