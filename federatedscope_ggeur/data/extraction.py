@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import ConfigError, DataError, PluginError, setting
+from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.machine import start_method, torch_threads, usable_cores
 from federatedscope_ggeur.printable import Lines, get_logger
 from federatedscope_ggeur.settings import (
@@ -110,8 +110,7 @@ def extract(
         The features have another length than the encoder's `dim`, or a worker process
         died.
     PluginError
-        The encoder or its `preprocess` returned no tensor, or `preprocess` different
-        shapes.
+        The encoder returned no tensor.
     """
     batches = prepared(encoder, images, settings, first, processes)
     waiting: deque[tuple[int, Callable[[], Tensor]]] = deque()
@@ -152,12 +151,12 @@ def prepared(
     on_gpu = encoder.decode == "gpu"
     chunk = _Chunk(images.load, images.keys, ImagePreparation.of(encoder))
     by_pillow = replace(chunk, convert=lambda load, row: encoder.preprocess(load(row)))
-    join = list if on_gpu else partial(_joined, encoder)
+    join = list if on_gpu else partial(_joined, encoder.device)
     with closing(_loaded(chunk, join, settings, first, processes)) as batches:
         for batch in batches:
             if on_gpu:
                 again = partial(_again, by_pillow, first)
-                batch = _joined(encoder, decoded(encoder, batch, again))
+                batch = _joined(encoder.device, decoded(encoder, batch, again))
             yield batch
             first += len(batch)
 
@@ -166,22 +165,13 @@ def _again(chunk: _Chunk, first: int, row: int) -> Tensor | Unreadable:
     return chunk.converted(first + row)
 
 
-def _joined(encoder: Encoder, samples: list) -> Tensor | list:
+def _joined(device: torch.device, samples: list) -> Tensor | list:
     """One batch of `samples`, in memory from which a GPU takes it without a wait.
 
     It is a list if some images cannot be loaded.
     """
     if any(isinstance(sample, Unreadable) for sample in samples):
         return samples
-    device, whose = encoder.device, f"preprocess of the encoder {encoder.name}"
-    for sample in samples:
-        check_returned(whose, encoder.preprocess, sample, Tensor)
-    shapes = {tuple(sample.shape) for sample in samples}
-    if len(shapes) > 1:
-        raise PluginError(
-            f"{whose}{where_of(encoder.preprocess)} must return one shape for all "
-            f"images, but returned {shown(sorted(shapes))}"
-        )
     if any(sample.device.type == "cuda" for sample in samples):
         return torch.stack([sample.to(device) for sample in samples])
     size = len(samples), *samples[0].shape

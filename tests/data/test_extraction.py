@@ -118,24 +118,6 @@ def test_an_encoder_must_give_what_it_says(images, pixels):
         features(listing, images)
 
 
-@pytest.mark.parametrize(
-    ("preprocess", "said"),
-    [
-        (lambda image: None, "return a Tensor, but returned None"),
-        (lambda image: image, "return a Tensor, but returned an Image"),
-        (lambda image: torch.zeros(3, image.getpixel((0, 0))[0]), "return one shape"),
-    ],
-)
-@pytest.mark.parametrize("workers", [0, 1])
-def test_preprocess_must_give_tensors_of_one_shape(
-    images, pixels, preprocess, said, workers
-):
-    encoder = replace(pixels, preprocess=preprocess)
-    whose = r"preprocess of the encoder pixels .*test_extraction\.py, line \d+\) must "
-    with pytest.raises(PluginError, match=f"(?s){whose}{said}"):
-        features(encoder, images, replace(HERE, num_workers=workers))
-
-
 def test_threads_and_the_global_generator_stay_as_they_were(images, pixels):
     torch.manual_seed(3)
     expected, threads = torch.rand(2), torch.get_num_threads()
