@@ -16,7 +16,7 @@ import torch
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.keys import get_key, read
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
-from federatedscope_ggeur.cfg_ggeur.plugins import check_loaded
+from federatedscope_ggeur.cfg_ggeur.plugins import check_loaded, load_plugins
 from federatedscope_ggeur.cfg_ggeur.run_settings import held_for_validation
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.data import (
@@ -457,6 +457,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
                 "fit, such as fit(X, y, clients=10)"
             )
         own = _flat(self.settings)
+        load_plugins()  # those of installed packages, which may bring the method
         check_loaded(own.items())
         names = [] if domains is None else as_array(domains).astype(str)
         known.update(_of_method(self.method, len(np.unique(names)) > 1))

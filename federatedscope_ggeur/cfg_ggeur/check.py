@@ -108,6 +108,23 @@ def given_handshake(ggeur) -> dict[str, object]:
     return {name: value for name, value in said.items() if value}
 
 
+def check_number_of_clients(cfg, clients: int) -> None:
+    """Check the settings again, once the data say how many clients there are.
+
+    Raises
+    ------
+    ConfigError
+        ``federate.client_num`` is 0, and a setting contradicts the number `clients`.
+    """
+    if cfg.federate.client_num:
+        return
+    said = cfg.clone()
+    said.defrost()
+    said.federate.client_num = clients
+    if problems := list(contradictions(said, ())):
+        raise ConfigError("; ".join(problems))
+
+
 def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
     """Check the classes and the encoder of the data against ``ggeur.agreed``.
 

@@ -22,6 +22,7 @@ from federatedscope_ggeur.cfg_ggeur import run_settings
 from federatedscope_ggeur.cfg_ggeur.check import (
     check_agreed,
     check_embedding_dim,
+    check_number_of_clients,
     check_places,
 )
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
@@ -200,6 +201,8 @@ class Run:
         The checkpoint to continue from, in place of ``federate.restore_from``.
     capture : Capture, optional
         Measures the run. By default a new one starts now.
+    hashes : bool
+        Whether to hash all rows, as results and checkpoints need.
 
     Attributes
     ----------
@@ -224,6 +227,7 @@ class Run:
         notes: Sequence[str] = (),
         restore_from: Path | None = None,
         capture: reporting.Capture | None = None,
+        hashes: bool = True,
     ):
         self.cfg, capture = cfg, capture or reporting.Capture()
         check_places(cfg, str(restore_from or ""))
@@ -236,7 +240,10 @@ class Run:
             with torch_threads(read(cfg.ggeur, RunKeys).num_threads):
                 data = transform_data(data, row_transform(cfg))
             data = data.without(read(cfg.ggeur, EvaluationKeys).unseen_domains)
-        self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
+        if data is None:
+            self.data = load_federated_data(cfg, hashes)
+        else:
+            self.data = _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
         self.prepared = prepared(
             cfg,
@@ -246,6 +253,7 @@ class Run:
             self.data.encoder,
         )
         clients = len(self.data.clients)
+        check_number_of_clients(cfg, clients)
         self.settings = settings_for(cfg, self.data, clients, self.prepared)
         if restore_from is not None:
             self.settings = replace(self.settings, restore_from=str(restore_from))
@@ -263,7 +271,7 @@ class Run:
         self._faults = [] if is_noisy else self.data.faults()
         notes = [*self._faults, *self.notes]
         begun = _begun(cfg, self.data, is_noisy, notes)
-        if not is_noisy:
+        if hashes and not is_noisy:
             found = fingerprint(self.data)
             capture.data = reporting.DataFingerprint(*found, self.data.pool)
         capture.gpu = run_settings.gpu_name(self.settings.role.training.device)
@@ -412,9 +420,9 @@ def unused_notes(cfg, data: FederatedData, is_divided: bool = True) -> list[str]
     return notes
 
 
-def load_federated_data(cfg) -> FederatedData:
+def load_federated_data(cfg, hashes: bool = True) -> FederatedData:
     """Load the data set that `cfg.data` names, and divide it among clients."""
-    return divide(cfg, load_data_set(cfg))
+    return divide(cfg, load_data_set(cfg), hashes)
 
 
 def load_data_set(cfg) -> DataSet:
@@ -447,8 +455,11 @@ def what_to_embed(cfg) -> tuple:
     return data.type, data.root, run_settings.encoding_settings(cfg.ggeur, auto), own
 
 
-def divide(cfg, dataset: DataSet) -> FederatedData:
-    """Divide `dataset` among clients as `cfg` says."""
+def divide(cfg, dataset: DataSet, hashes: bool = True) -> FederatedData:
+    """Divide `dataset` among clients as `cfg` says.
+
+    With `hashes`, the result has the `pool_hash` of the data set.
+    """
     client_num, splitter = cfg.federate.client_num, cfg.data.splitter
     unseen = read(cfg.ggeur, EvaluationKeys).unseen_domains
     if run_settings.divides_by_domain(cfg):
@@ -467,7 +478,7 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
         data = _pooled(cfg, data)
         # If the splits leave rows out, the seed decides which ones are in the data set.
         uses_all = sum(cfg.data.splits) > 1 - 1e-9
-        return replace(data, pool=pool_hash(dataset) if uses_all else None)
+        return replace(data, pool=pool_hash(dataset) if hashes and uses_all else None)
 
 
 def _weighted(

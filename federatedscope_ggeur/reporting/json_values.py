@@ -27,12 +27,12 @@ Share = Annotated[float, (0.0, 1.0)]
 Seconds = Annotated[float, (0.0, 1e15)]
 
 
-def as_json_value(value: Any, where: str) -> Any:
-    """`value` as dicts, lists and plain numbers, always in the same order.
+def as_json_value(value: Any, where: str, ordered: bool = True) -> Any:
+    """`value` as dicts, lists and plain numbers.
 
     Fields keep the order of their dataclass. Fields with ``compare=False`` are left
-    out. The keys of a dict are sorted. Keys that are numbers as text are sorted by
-    value ("2" before "10").
+    out. If `ordered`, the keys of a dict are sorted. Keys that are numbers as text are
+    sorted by value ("2" before "10").
 
     Raises
     ------
@@ -42,14 +42,21 @@ def as_json_value(value: Any, where: str) -> Any:
     """
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.compare]
-        return {n: as_json_value(getattr(value, n), f"{where}.{n}") for n in names}
+        return {
+            n: as_json_value(getattr(value, n), f"{where}.{n}", ordered) for n in names
+        }
     if isinstance(value, dict):
         for key in value:
             _require(isinstance(key, str), where, f"a key is {key!r}, not text")
-        keys = sorted(value, key=_by_number_then_text)
-        return {key: as_json_value(value[key], f"{where}.{key}") for key in keys}
+        keys = sorted(value, key=_by_number_then_text) if ordered else value
+        return {
+            key: as_json_value(value[key], f"{where}.{key}", ordered) for key in keys
+        }
     if isinstance(value, (list, tuple)):
-        return [as_json_value(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [
+            as_json_value(item, f"{where}[{i}]", ordered)
+            for i, item in enumerate(value)
+        ]
     if isinstance(value, float):
         _require(math.isfinite(value), where, f"{value} is not a finite number")
     elif not (value is None or isinstance(value, (bool, int, str))):

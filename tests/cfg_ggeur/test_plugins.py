@@ -5,9 +5,11 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from own_process import program
 
+from federatedscope_ggeur import FederatedClassifier
 from federatedscope_ggeur.cfg_ggeur import all_keys, describe_keys
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.plugins import (
@@ -209,6 +211,13 @@ class TestEntryPoints:
         monkeypatch.syspath_prepend(tmp_path)
         assert load_config(quickstart).ggeur.toy.strength == 0.1
         assert "toy.strength" in {key.name for key in all_keys()}
+
+    def test_the_classifier_knows_their_methods(self, cfg, tmp_path, monkeypatch):
+        self.install(tmp_path, "toy")
+        monkeypatch.syspath_prepend(tmp_path)
+        X, y = np.eye(12).repeat(2, axis=0), np.arange(24) % 2
+        one = FederatedClassifier("toy", {"federate.total_round_num": 1}).fit(X, y)
+        assert one.results_.config["ggeur"]["base_method"] == "toy"
 
     @pytest.mark.slow
     def test_a_run_says_which_packages_had_some(self, cfg, tmp_path, monkeypatch):

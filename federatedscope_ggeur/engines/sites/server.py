@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.check import check_places
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name, use_threads
 from federatedscope_ggeur.errors import (
@@ -154,6 +155,7 @@ class FolderServer:
                 self._apply(entry)
         if not self._entries:
             store.refuse_other_results(self.folder)
+            check_places(self._cfg)
         config = self.folder / CONFIG_FILE
         if not config.exists():
             write_atomically(config, self._cfg.dump())

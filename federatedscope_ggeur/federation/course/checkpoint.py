@@ -464,9 +464,10 @@ class CheckpointWriter:
         ConfigError
             A file cannot be written. The earlier checkpoint stays complete.
         """
+        # Domains keep their order: a restored run lists them as one that ran through.
         records = {
-            "round0": as_json_value(snapshot.round0, "round0"),
-            "rounds": as_json_value(snapshot.rounds, "rounds"),
+            "round0": as_json_value(snapshot.round0, "round0", ordered=False),
+            "rounds": as_json_value(snapshot.rounds, "rounds", ordered=False),
             "progress": snapshot.progress,
             "findings": as_json_value(snapshot.findings, "findings"),
             "training": _training(coordinator.server),

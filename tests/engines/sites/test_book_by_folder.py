@@ -78,13 +78,14 @@ def test_a_folder_with_other_files_becomes_no_book(world, book):
     (book / "mine.txt").write_text("mine")
     here = world(*BOOK, "ggeur.book", str(book))
     with pytest.raises(ConfigError, match="is not empty"):
-        here.run()
+        here.turn(here.server)  # before any site has come
     assert [path.name for path in book.iterdir()] == ["mine.txt"]
     elsewhere = Federation.create(
         book.with_name("other"), ["a", "b"], 2, {"ggeur": {"closed_form": "lda"}}
     )
     (book / "mine.txt").unlink()
     book.rmdir()
+    here.turns()
     elsewhere.path.rename(book)
     with pytest.raises(ConfigError, match="is not empty"):
         here.run()

@@ -91,16 +91,14 @@ def test_a_run_of_each_kind_of_noise(config, mode):
                 handler.answer(kind, [b""] * len(kind.parts))
 
 
-def test_the_server_says_that_too_few_clients_are_honest(
+def test_too_few_honest_clients_are_found_once_the_data_give_their_number(
     embeddings_folder, tmp_path, ggeur
 ):
-    """As the settings do where they name the number of clients."""
     words = ["data.root", embeddings_folder, "ggeur.embedding_dim", 16]
     words += ["outdir", tmp_path / "exp", "ggeur.privacy.dp.tolerated", 2]
     config = "ggeur_own_embeddings_dp.yaml"
     error = ggeur("--quiet", "--cfg", config, *words, status=1).err
-    told = "error: round 0, secure sums: ggeur.privacy.dp.tolerated lets 2 of 3 clients"
-    assert told in error
+    assert "error: ggeur.privacy.dp.tolerated: lets 2 of 3 clients collude" in error
 
 
 def test_without_noise_nothing_of_a_release_is_answered(config):

@@ -145,6 +145,7 @@ def test_the_whole_run_is_there_when_it_was_over(config, path):
     again = following.follow(lambda record: None)
     assert outcome(again) == outcome(first)
     assert again.rounds == first.rounds  # times included: nothing ran twice
+    assert str(again.rounds) == str(first.rounds)  # also the order of domains
 
 
 def test_fewer_rounds_than_there_were_are_refused(config, kept):
