@@ -5,8 +5,6 @@ The nearest-class-mean head: a row gets the class with the nearest mean.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -28,9 +26,6 @@ from .components import Components
 from .left_out import LEAST, DiscriminantLeftOut, LeftOut
 from .new_rows import NewRows
 from .shrinkage import common_covariance, ridge_by_gcv
-
-#: Class means that differ by less are divided by their size.
-_TINY = 1e-15
 
 
 @register_closed_form("lda")
@@ -171,11 +166,7 @@ def discriminant_left_out(form: ClosedForm, parts: Components, priors: str) -> L
 
 @register_closed_form("ncm")
 class NearestMean(ClosedForm):
-    """The nearest class mean: LDA with ``S = I`` and equal priors.
-
-    S is ``u^2 I`` if class means differ by less than 1e-15. u is a power of two of
-    their size. Squares of such rows would be too small for float32.
-    """
+    """The nearest class mean: LDA with ``S = I`` and equal priors."""
 
     meaning = "nearest class mean"
     source = "FedNCM 2023"
@@ -183,22 +174,8 @@ class NearestMean(ClosedForm):
     from_sums = from_noise = takes_weights = True
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
-        unit = _unit(seen.offsets)
-        offsets, logs = seen.offsets / unit, seen.log_priors("none")
-        weight, bias = discriminant(offsets, seen.origin / unit, offsets, logs)
-        return linear_head(weight / unit, bias, seen), {}
+        offsets, logs = seen.offsets, seen.log_priors("none")
+        return linear_head(*discriminant(offsets, seen.origin, offsets, logs), seen), {}
 
     def left_out(self, components: Components) -> LeftOut:
-        parts = components.merged("class")
-        unit = _unit(parts.means - parts.origin)
-        parts = replace(parts, means=parts.means / unit)
-        score = DiscriminantLeftOut(parts, None, "none")
-        return lambda rows: score(rows.divided(unit))
-
-
-def _unit(offsets: Tensor) -> Tensor:
-    """The number u of nearest means whose class means are at `offsets` [C', D]."""
-    largest = offsets.abs().max()
-    if not 0 < largest < _TINY:
-        return torch.ones_like(largest)
-    return torch.exp2(largest.log2().floor())
+        return DiscriminantLeftOut(components.merged("class"), None, "none")
