@@ -140,11 +140,8 @@ def rehearsed(cfg):
 
 
 def set_up(cfg) -> Run:
-    """Make the run of `cfg`, to begin at round 0 and without files.
-
-    Its rows are not hashed: no results tell of them.
-    """
-    return Run(rehearsed(cfg), hashes=False)
+    """Make the run of `cfg`, to begin at round 0 and without files."""
+    return Run(rehearsed(cfg))
 
 
 def forecast(run: Run) -> Forecast:

@@ -201,8 +201,6 @@ class Run:
         The checkpoint to continue from, in place of ``federate.restore_from``.
     capture : Capture, optional
         Measures the run. By default a new one starts now.
-    hashes : bool
-        Whether to hash all rows, as results and checkpoints need.
 
     Attributes
     ----------
@@ -227,7 +225,6 @@ class Run:
         notes: Sequence[str] = (),
         restore_from: Path | None = None,
         capture: reporting.Capture | None = None,
-        hashes: bool = True,
     ):
         self.cfg, capture = cfg, capture or reporting.Capture()
         check_places(cfg, str(restore_from or ""))
@@ -240,10 +237,7 @@ class Run:
             with torch_threads(read(cfg.ggeur, RunKeys).num_threads):
                 data = transform_data(data, row_transform(cfg))
             data = data.without(read(cfg.ggeur, EvaluationKeys).unseen_domains)
-        if data is None:
-            self.data = load_federated_data(cfg, hashes)
-        else:
-            self.data = _pooled(cfg, data)
+        self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
         self.prepared = prepared(
             cfg,
@@ -271,7 +265,7 @@ class Run:
         self._faults = [] if is_noisy else self.data.faults()
         notes = [*self._faults, *self.notes]
         begun = _begun(cfg, self.data, is_noisy, notes)
-        if hashes and not is_noisy:
+        if not is_noisy:
             found = fingerprint(self.data)
             capture.data = reporting.DataFingerprint(*found, self.data.pool)
         capture.gpu = run_settings.gpu_name(self.settings.role.training.device)
@@ -420,9 +414,9 @@ def unused_notes(cfg, data: FederatedData, is_divided: bool = True) -> list[str]
     return notes
 
 
-def load_federated_data(cfg, hashes: bool = True) -> FederatedData:
+def load_federated_data(cfg) -> FederatedData:
     """Load the data set that `cfg.data` names, and divide it among clients."""
-    return divide(cfg, load_data_set(cfg), hashes)
+    return divide(cfg, load_data_set(cfg))
 
 
 def load_data_set(cfg) -> DataSet:
@@ -455,11 +449,8 @@ def what_to_embed(cfg) -> tuple:
     return data.type, data.root, run_settings.encoding_settings(cfg.ggeur, auto), own
 
 
-def divide(cfg, dataset: DataSet, hashes: bool = True) -> FederatedData:
-    """Divide `dataset` among clients as `cfg` says.
-
-    With `hashes`, the result has the `pool_hash` of the data set.
-    """
+def divide(cfg, dataset: DataSet) -> FederatedData:
+    """Divide `dataset` among clients as `cfg` says."""
     client_num, splitter = cfg.federate.client_num, cfg.data.splitter
     unseen = read(cfg.ggeur, EvaluationKeys).unseen_domains
     if run_settings.divides_by_domain(cfg):
@@ -478,7 +469,7 @@ def divide(cfg, dataset: DataSet, hashes: bool = True) -> FederatedData:
         data = _pooled(cfg, data)
         # If the splits leave rows out, the seed decides which ones are in the data set.
         uses_all = sum(cfg.data.splits) > 1 - 1e-9
-        return replace(data, pool=pool_hash(dataset) if hashes and uses_all else None)
+        return replace(data, pool=pool_hash(dataset) if uses_all else None)
 
 
 def _weighted(

@@ -169,11 +169,6 @@ def test_bytes_are_those_of_the_run(config, settings):
     assert found.scored == sum(record.evaluated for record in results.rounds)
 
 
-def test_rows_are_not_hashed(config, monkeypatch):
-    monkeypatch.delattr("federatedscope_ggeur.data.Embeddings.hashes")
-    assert forecast(set_up(config())).total.up
-
-
 def test_nothing_is_written_or_read(config, tmp_path):
     place = tmp_path / "checkpoint"
     kept = ["federate.save_to", place, "federate.restore_from", tmp_path / "none"]

@@ -47,8 +47,7 @@ class SetSettings:
         Whether the client trains on rows of withheld classes.
     averaged : bool
         Whether the run may leave the mean of a one-shot head and of a trained one. For
-        that mean rows are drawn only if round 0 shows that labels and domains are
-        confounded, or that nobody sent a class.
+        that mean no rows are drawn.
     """
 
     augmentation: AugmentationSettings
