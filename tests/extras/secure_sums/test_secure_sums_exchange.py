@@ -8,7 +8,7 @@ from by_bytes import CLASSES, DIM, Federation, make_client_data
 from carrier import SIZES, Carrier, garbage, late, lost, twice
 from exchange_plugin import NAMED, SILENT, write_plugin
 from messages_of_sums import KEYS, ROSTER, SESSION
-from private_words import SUMS
+from private_words import OTHERS, SUMS
 from spoilt_messages import DIM as MESSAGE_DIM
 from spoilt_messages import SCHEMA, opened, pack, refusal
 
@@ -205,7 +205,7 @@ def test_what_does_not_belong_to_a_stage_is_refused_by_name(stage, name, wrong):
 # An exchange of a plugin beside secure sums.
 
 
-OWN = [*SUMS, "ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
+OWN = [*SUMS, *OTHERS]
 
 
 def checked(folder, quickstart, **more):
