@@ -19,3 +19,6 @@ NOISE = (
 )  # fmt: skip
 #: The head that either of them may make.
 LDA = ("ggeur.closed_form", "lda")
+SHRUNK_LDA = (*LDA, "ggeur.lda.shrinkage", 0.3)
+#: What a run that samples takes from its sums.
+OTHERS = ("ggeur.geometry", "pooled", "ggeur.prototypes", "others")

@@ -23,7 +23,8 @@ from planted import (
     truth_of,
     uploaded,
 )
-from private_words import SUMS
+from private_words import LDA as LDA_WORDS
+from private_words import OTHERS, SHRUNK_LDA, SUMS
 from scipy import stats
 from sklearn.covariance import ledoit_wolf as other_ledoit_wolf
 
@@ -205,11 +206,10 @@ def test_nobody_owns_nearly_all_of_anything():
 
 
 SKEWED = ["data.splitter_args", "[{'alpha': 0.3}]", "federate.client_num", 3]
-OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 HEADS = {
     "ggeur": OTHERS,
-    "lda": ["ggeur.closed_form", "lda"],
-    "lda, shrinkage": ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3],
+    "lda": LDA_WORDS,
+    "lda, shrinkage": SHRUNK_LDA,
     "ridge": ["ggeur.closed_form", "ridge", "ggeur.ridge.strength", 0.43],
     "ncm": ["ggeur.closed_form", "ncm"],
 }
@@ -651,6 +651,10 @@ def step(x, y, classes=4):
     return HeadUpdate(-error.T @ x / len(x), -error.mean(dim=0))
 
 
+def noise_of(seed):
+    return HeadUpdate(gaussian(seed, 4, UPDATE_DIM), gaussian(seed, 1, 4)[0])
+
+
 def training_clients(few, known=40):
     """One client with `few` rows of class 1, and so many `known` rows of nobody."""
     x = torch.cat([gaussian(1, 20, UPDATE_DIM), gaussian(2, few, UPDATE_DIM)])
@@ -701,10 +705,7 @@ def test_five_rows_are_not_attacked():
 
 def test_in_an_update_of_noise_it_is_not():
     _, truth = training_clients(few=1)
-    noise = [
-        HeadUpdate(gaussian(k, 4, UPDATE_DIM), gaussian(k, 1, 4)[0]) for k in (8, 9)
-    ]
-    found = attacked_updates(truth, *noise)
+    found = attacked_updates(truth, noise_of(8), noise_of(9))
     assert (found.value, found.passed) == (0.0, True)
     assert "1 or more fail" in found.note
 
@@ -739,8 +740,7 @@ def test_what_the_server_sent_for_step_2_is_taken_off():
 
 def test_too_few_known_rows_give_no_verdict():
     _, truth = training_clients(few=1, known=3)
-    noise = HeadUpdate(gaussian(8, 4, UPDATE_DIM), gaussian(8, 1, 4)[0])
-    found = attacked_updates(truth, noise)
+    found = attacked_updates(truth, noise_of(8))
     assert (found.passed, found.tried, found.limit) == (None, 1, None)
     assert "too few known rows" in found.note
 
@@ -761,9 +761,7 @@ def test_biases_say_which_classes_a_client_holds_and_noise_does_not():
     seen = {"updates": {1: (update,)}, "space": Space.raw(UPDATE_DIM)}
     assert finding_of(a5, truth, **seen).value == 1.0
     many = dict.fromkeys(range(1, 101), clients[1])
-    noise = {
-        k: (HeadUpdate(gaussian(k, 4, UPDATE_DIM), gaussian(k, 1, 4)[0]),) for k in many
-    }
+    noise = {k: (noise_of(k),) for k in many}
     found = finding_of(a5, truth_of(many), updates=noise)
     assert abs(found.value - 0.5) < 0.15
     assert found.passed is None

@@ -8,7 +8,7 @@ import pytest
 import torch
 from exchange_plugin import NAMED, write_plugin
 from own_process import PATIENCE
-from private_words import LDA, SUMS
+from private_words import LDA, OTHERS, SHRUNK_LDA, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
@@ -30,9 +30,7 @@ from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
 from federatedscope_ggeur.extras.differential_privacy import noisy_release
 from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
 
-SHRUNK_LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
 SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
-OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 
 
 def found(config, *settings, seconds=PATIENCE):

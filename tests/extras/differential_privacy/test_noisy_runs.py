@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from outcomes import backwards, overheard
+from test_release_side import CLIENT, DP, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
@@ -25,10 +26,7 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_k
 from federatedscope_ggeur.predictor import Predictor
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
-DP = ["ggeur.closed_form", "lda", "ggeur.privacy.dp.epsilon", 4]
-DP += ["ggeur.privacy.dp.rows_per_class", 20, "federate.make_global_eval", True]
-SUMS = ["ggeur.privacy.secure_sums", "statistics"]
-SERVER, CLIENT = (["ggeur.privacy.dp.noise", who] for who in ("server", "client"))
+SERVER = ["ggeur.privacy.dp.noise", "server"]
 MODES = {"distributed": SUMS, "server": SERVER, "client": CLIENT}
 SEED = ["ggeur.privacy.dp.test_seed", 3]
 SQUARE = ["ggeur.privacy.dp.rows_per_class", 100]

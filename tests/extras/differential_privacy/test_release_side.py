@@ -4,7 +4,6 @@ Tests of its exchange, and of the noise in a secure
 sum.
 """
 
-import hashlib
 import json
 import math
 import threading
@@ -83,7 +82,7 @@ def test_a_client_that_starts_again_repeats_its_bytes_and_is_charged_once(
         again.vector(request("moments", SECOND))
     more = side_of(config, *folder, *TWICE)
     fresh = more.vector(request("moments", SECOND)).to_bytes()
-    assert hashlib.sha256(fresh).digest() != hashlib.sha256(first).digest()
+    assert fresh != first
 
 
 def test_a_store_that_is_put_back_between_two_stages_gets_no_new_noise(
@@ -334,7 +333,7 @@ def test_a_ledger_without_its_salt_is_refused(tmp_path):
     releaser(tmp_path, ROWS).charge(b"one", "moments")
     salt = next(tmp_path.glob("*.salt"))
     salt.unlink()
-    with pytest.raises(ConfigError, match="salt"):
+    with pytest.raises(ConfigError, match="is missing"):
         Ledger(str(tmp_path), 1)
     salt.write_bytes(b"x" * 32)
     with pytest.raises(ConfigError, match="belongs to another ledger"):
@@ -381,9 +380,6 @@ def test_the_salt_is_made_once_and_is_private(tmp_path):
     salt.write(b"content")
     for path in (salt.path, salt.path.with_suffix(".salt"), salt.path.parent):
         assert path.stat().st_mode & 0o077 == 0  # its owner alone may read it
-    salt.path.with_suffix(".salt").unlink()
-    with pytest.raises(ValueError, match="is missing"):
-        salt.salt()
 
 
 def test_of_two_at_once_one_waits_and_finds_that_it_is_late(tmp_path):

@@ -2,15 +2,15 @@
 
 import torch
 from by_bytes import CLASSES, Federation
+from federations import MOMENTUM as RATE
 
 from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
-from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.federation import TrainingSettings
 from federatedscope_ggeur.models import ModelSettings, build_model
 
 SIDE = 8
 DIM = SIDE**2
 SIZES = (20, 24, 28)
-RATE = OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3})
 #: Batches of eight and an even number of rows: BatchNorm takes no batch of one.
 TRAINING = TrainingSettings(RATE, 2, "epoch", 8)
 #: With running statistics, and without.

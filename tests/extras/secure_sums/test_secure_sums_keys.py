@@ -3,8 +3,9 @@
 import sys
 
 import numpy as np
-import private_words
 import pytest
+from private_words import LDA, OTHERS
+from private_words import SUMS as SUMS_THAT_RUN
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
@@ -22,8 +23,6 @@ OWN = "ggeur.privacy.secure_sums_"
 CONFIRM = [f"{OWN}confirm", True]
 CONFIRMED = [*CONFIRM, "federate.mode", "distributed"]
 SIGNED = [f"{OWN}trust", "keys.txt", f"{OWN}signing_key", "{client}.pem"]
-OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
-LDA = ["ggeur.closed_form", "lda"]
 
 
 def test_what_is_said_to_go_with_them_goes(config):
@@ -193,7 +192,7 @@ def test_they_are_a_remedy_where_a_threshold_withholds_much():
 
 
 def test_sums_say_at_their_start_that_one_client_can_spoil_them(config):
-    going = Run(config(*private_words.SUMS, *OTHERS))
+    going = Run(config(*SUMS_THAT_RUN, *OTHERS))
     said = SumsExchange.UNSCREENED
     assert f"note: {said}" in going.describe()
     results = going.follow(lambda record: None)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 from outcomes import overheard
+from private_words import OTHERS as GGEUR
+from private_words import SHRUNK_LDA as LDA
 from private_words import SUMS
 from sklearn.datasets import load_digits, load_wine
 
@@ -17,9 +19,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import Prot
 from federatedscope_ggeur.federation.exchanges.base import answered_kinds
 from federatedscope_ggeur.reporting import numbers
 
-LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
 START = ["ggeur.init", "closed_form"]
-GGEUR = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 LEAST = ["ggeur.privacy.min_samples", 1]  # nothing is kept back
 STANDARD = ["ggeur.space", "standard"]
 

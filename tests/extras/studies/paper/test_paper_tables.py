@@ -77,11 +77,7 @@ def test_settings_are_keys_that_there_are_and_hold_their_source(name):
         for key, value in said.items():
             assert value.source
             if "." in key and not key.startswith(("data.splitter_args", "fedopt")):
-                *sections, last = key.split(".")
-                place = config
-                for section in sections:
-                    place = place[section]
-                assert last in place, key
+                assert stated_at(config, key) is not None, key
     assert table.setting["seeds"].value is None
 
 
