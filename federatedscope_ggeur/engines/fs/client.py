@@ -68,7 +68,6 @@ class GGEURClient(FSClient):
             self.comm_manager = ClientManager(
                 kwargs["server_host"], kwargs["server_port"], config
             )
-        self.local_address = None
         self._watch: Watch | None = None
         self._doing, self._runs = "", False
 
