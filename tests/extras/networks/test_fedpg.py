@@ -20,7 +20,6 @@ from torch.nn import functional as F
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.networks.methods import vhl
 from federatedscope_ggeur.extras.networks.methods.fedpg import (
-    GeneratorTraining,
     ImageGenerator,
     generator_loss,
     global_prototypes,
@@ -394,13 +393,6 @@ class Flat(nn.Module):
         return self.layer(x)
 
 
-def training(**changes):
-    settings = {"steps": 60, "batch_size": 32, "lr": 0.01, "prototype_lr": 0.05}
-    return GeneratorTraining(
-        **{**settings, "scale": SCALE, "strength": STRENGTH, **changes}
-    )
-
-
 class TestTraining:
     known = torch.tensor([0, 2])
     prototypes = torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, -2.0]])
@@ -408,7 +400,10 @@ class TestTraining:
     def run(self, model, **changes):
         made = ImageGenerator(4, 4, (1, 4, 4)).reset(seeded())
         virtual = torch.randn(4, 3, generator=seeded(5))
-        moved = training(**changes).run(
+        settings = {"steps": 60, "generator_batch": 32, "prototype_lr": 0.05}
+        settings.update(lr=0.01, scale=SCALE, strength=STRENGTH)
+        method = fedpg(**{**settings, **changes})
+        moved = method.train_generator(
             made, model, virtual, self.prototypes, self.known, seeded(6)
         )
         return made, virtual, moved
