@@ -1,6 +1,5 @@
 """FedPG: what a client's term is, what travels, what the server makes of it."""
 
-import copy
 import logging
 from itertools import combinations
 
@@ -71,7 +70,7 @@ class TestBesideFedAvg:
 @pytest.fixture
 def virtual_batches():
     images = image_data((24,))[1][1]
-    return vhl.VirtualBatches(images, CLASSES, 8, seeded())
+    return vhl.virtual_batches(images, CLASSES, 8, seeded())
 
 
 def first_batch(model):
@@ -82,12 +81,12 @@ def first_batch(model):
 
 
 def test_the_term_is_the_sum_of_its_formulas(virtual_batches):
-    model, batches = make_model().train(), virtual_batches
-    virtual, virtual_labels = next(copy.deepcopy(batches))
+    model = make_model().train()
+    virtual, virtual_labels = first = next(virtual_batches)
     batch = first_batch(model)
     before = {n: t.clone() for n, t in model.named_buffers() if "running" in n}
     assert before
-    found = vhl.VirtualTerm(batches, 0.5, 3.0, 0.2)(model, batch)
+    found = vhl.VirtualTerm(iter([first]), 0.5, 3.0, 0.2)(model, batch)
     assert all(
         torch.equal(dict(model.named_buffers())[n], t) for n, t in before.items()
     )

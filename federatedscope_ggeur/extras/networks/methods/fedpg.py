@@ -27,12 +27,12 @@ from federatedscope_ggeur.methods.class_means import (
 )
 from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.models import Model, bind_vector, load_vector, to_vector
+from federatedscope_ggeur.models.base import draw_linear_layers
 from federatedscope_ggeur.printable import get_logger
 
 from ..keys import FEDPG_KEYS
 from .vhl import (
     Shape,
-    VirtualBatches,
     VirtualTerm,
     as_inputs,
     needs_images,
@@ -40,6 +40,7 @@ from .vhl import (
     to_pixels,
     uniform_noise,
     virtual_accuracy,
+    virtual_batches,
 )
 
 #: Adam's betas. Its rate falls by the factor _FALLS_TO after every _EVERY steps.
@@ -83,12 +84,7 @@ class ImageGenerator(nn.Module):
 
     def reset(self, rng: torch.Generator) -> ImageGenerator:
         """Draw the initial parameters as torch's layers do. Returns the generator."""
-        with torch.no_grad():
-            for layer in self.layers:
-                if isinstance(layer, nn.Linear):
-                    bound = layer.weight[0].numel() ** -0.5
-                    layer.weight.uniform_(-bound, bound, generator=rng)
-                    layer.bias.uniform_(-bound, bound, generator=rng)
+        draw_linear_layers(self, rng)
         return self
 
     def inputs(self, labels: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -293,7 +289,7 @@ class FedPG(Method):
         images, term = context.download["images"], None
         if len(images) and (self.virtual or self.alignment):
             rng, classes = context.generator("fedpg"), context.model.num_classes
-            batches = VirtualBatches(images, classes, self.batch_size, rng)
+            batches = virtual_batches(images, classes, self.batch_size, rng)
             term = VirtualTerm(batches, self.virtual, self.alignment, self.temperature)
 
         def finish(outcome):
