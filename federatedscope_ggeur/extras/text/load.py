@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 
@@ -204,9 +204,12 @@ def load_text(
     }
     stamp = encoder_stamp(encoding.encoder) or {}
     if identity is not None:
-        cached = read_text(folder, text_key(identity, names, texts))
+        wanted = text_key(identity, names, texts)
+        place = text_file(folder, wanted)
+        cached = find_text([place] if place.exists() else [], {"key": wanted})
     else:
-        cached = find_text(folder, asked, stamp)
+        everything = sorted(folder.glob("text-*.safetensors"))
+        cached = find_text(everything, asked, stamp)
     if cached is not None:
         return MadeText(cached, text_file(folder, cached.key))
     tower, encoder = load_tower(encoding, identity)
@@ -264,36 +267,18 @@ def write_text(
     return path
 
 
-def read_text(folder: Path, key: str) -> ClassTexts | None:
-    """Read the text features with a key; None if the cache lacks them.
-
-    None, with a warning, also if their file is damaged.
-    """
-    path = text_file(folder, key)
-    try:
-        text, _ = _read(path)
-        if text.key != key:
-            raise DamagedError("the file belongs to other classes or another encoder")
-        return text
-    except FileNotFoundError:
-        return None
-    except _DAMAGED as error:
-        logger.warning(
-            "the cache file %s is damaged (%s) and is made again", path, error
-        )
-        return None
-
-
 def find_text(
-    folder: Path, wanted: Mapping[str, object], stamp: Mapping[str, object]
+    paths: Iterable[Path],
+    wanted: Mapping[str, object],
+    stamp: Mapping[str, object] | None = None,
 ) -> ClassTexts | None:
-    """Find text features whose header has all `wanted` values.
+    """Find text features whose header has all `wanted` values; None without any.
 
-    This is for an encoder of unknown identity. Their stamp must be the encoder's,
-    unless its weights are not on this machine.
+    Without a key among these the encoder's identity is unknown. Then the features must
+    also have its `stamp`, unless its weights are not on this machine.
     """
-    absent = "weights" in stamp and stamp["weights"] is None
-    for path in sorted(folder.glob("text-*.safetensors")):
+    absent = stamp is None or ("weights" in stamp and stamp["weights"] is None)
+    for path in paths:
         try:
             text, header = _read(path)
         except _DAMAGED as error:
@@ -302,7 +287,7 @@ def find_text(
             )
             continue
         same = all(header.get(name) == value for name, value in wanted.items())
-        if same and (absent or header.get("stamp") == dict(stamp)):
+        if same and (absent or header.get("stamp") == stamp):
             return text
     return None
 
