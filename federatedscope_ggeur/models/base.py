@@ -36,6 +36,16 @@ SMOOTHING = 1e-3
 OFFSET_SHARE = 0.5
 
 
+def draw_linear_layers(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw the initial parameters of all linear layers as `torch.nn.Linear` does."""
+    with torch.no_grad():
+        for layer in module.modules():
+            if isinstance(layer, nn.Linear):
+                bound = layer.in_features**-0.5
+                layer.weight.uniform_(-bound, bound, generator=generator)
+                layer.bias.uniform_(-bound, bound, generator=generator)
+
+
 class Model(nn.Module):
     """A classifier on embeddings that gives logits, never softmax outputs.
 
@@ -120,12 +130,7 @@ class Model(nn.Module):
 
     def reset(self, generator: torch.Generator) -> Model:
         """Draw the initial parameters as `torch.nn.Linear` does. Returns the model."""
-        with torch.no_grad():
-            for module in self.modules():
-                if isinstance(module, nn.Linear):
-                    bound = module.in_features**-0.5
-                    module.weight.uniform_(-bound, bound, generator=generator)
-                    module.bias.uniform_(-bound, bound, generator=generator)
+        draw_linear_layers(self, generator)
         return self
 
     def make_room_for(self, size: int) -> None:

@@ -34,8 +34,7 @@ def register(arguments: Sequence[str] | None = None) -> None:
 
     # First: FS's own experiments take it too, whatever is wrong with the plugin.
     ensure_messages()
-    # config: what it lacks must show now, not when FS calls it; FS would not run then.
-    from . import config
+    # What config lacks must show now, not when FS calls it; FS would not run then.
     from .registration import register as register_all
 
     register_all(arguments)

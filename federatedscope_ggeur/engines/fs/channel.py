@@ -2,7 +2,7 @@
 
 In standalone mode FS's own queue carries the messages. In distributed mode these
 managers take the place of ``gRPCCommManager``, which unpickles received bytes. They
-have the same methods but send no pickles.
+have those of its methods that these workers use, and send no pickles.
 """
 
 from __future__ import annotations
@@ -40,40 +40,21 @@ def message(
     )
 
 
-class _Manager:
-    """The part of a communication manager that both ends share."""
-
-    def __init__(self):
-        self.neighbors: dict[int, object] = {}
-        self.monitor = None
-
-    def add_neighbors(self, neighbor_id, address=None) -> None:
-        self.neighbors[neighbor_id] = address
-
-    def get_neighbors(self):
-        return self.neighbors
-
-
-class ServerManager(_Manager):
+class ServerManager:
     """The server's end: sends FS's messages over a `Hub`."""
 
     def __init__(self, host: str, port: int, client_num: int, cfg):
-        super().__init__()
-        settings = transport_settings(cfg)
-        self.hub = Hub(host, port, client_num, settings, PLAIN)
-        self.host, self.port = host, self.hub.port
+        self.hub = Hub(host, port, client_num, transport_settings(cfg), PLAIN)
 
     def send(self, message: Message) -> None:
         for number in message.receiver:
             self.hub.send(number, _envelope(message))
 
 
-class ClientManager(_Manager):
+class ClientManager:
     """A client's end: sends FS's messages over a `SiteLink`."""
 
     def __init__(self, host: str, port: int, cfg):
-        super().__init__()
-        self.add_neighbors(SERVER, {"host": host, "port": port})
         settings = transport_settings(cfg)
         patience = read(cfg.ggeur, DeadlineKeys).silence
         self._link = SiteLink(f"{host}:{port}", settings, patience)

@@ -68,7 +68,6 @@ class GGEURClient(FSClient):
             self.comm_manager = ClientManager(
                 kwargs["server_host"], kwargs["server_port"], config
             )
-        self.local_address = None
         self._watch: Watch | None = None
         self._doing, self._runs = "", False
 
@@ -165,9 +164,9 @@ class GGEURClient(FSClient):
 
     def callback_funcs_for_finish(self, message: Message):
         """Take the final head into `model`, write the files, and end FS's client."""
-        final, ending = final_message(message.content, self.trainer.client)
+        final, _ = final_message(message.content, self.trainer.client)
         if self.mode == "distributed":
-            left = self.leaves.finish(final, ending)
+            left = self.leaves.end(message.content)
             logger.info("%s", model_line(self.number, self._cfg.outdir, left))
         self.trainer.take_head(self.trainer.own_params(final))
         self.model = self.trainer.model

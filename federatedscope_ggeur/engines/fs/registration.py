@@ -16,6 +16,8 @@ from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins_of
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models import ModelSettings, build_model
 
+from .config import extend_config
+
 METHOD = "ggeur"
 
 #: FS's warnings that are false here: the logger, how a warning begins, a part of it.
@@ -61,13 +63,6 @@ def register(arguments: Sequence[str] | None = None) -> None:
     registries.register_config("ggeur", extend_config)
     for module, *_ in FALSE_ALARMS:
         logging.getLogger(f"federatedscope.{module}").addFilter(_is_no_false_alarm)
-
-
-def extend_config(cfg) -> None:
-    """Add the plugin's settings to FS's config."""
-    from .config import extend_config as extend
-
-    extend(cfg)
 
 
 def find_workers(method: str) -> dict | None:

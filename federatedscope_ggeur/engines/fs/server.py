@@ -187,12 +187,12 @@ class GGEURServer(FSServer):
             self.federation,
             self._send,
             read(config.ggeur, DeadlineKeys),
-            self._begin,
+            self.trigger_for_start,
             hub,
         )
         self.driver = self._leading.driver
         if hub is not None:
-            logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
+            logger.info("listening on %s:%d", kwargs["host"], hub.port)
 
     def _register_default_handlers(self):
         self._answers = {k.answer_message: k for k in all_kinds() if k.answer_message}
@@ -209,14 +209,6 @@ class GGEURServer(FSServer):
     def callback_funcs_for_join_in(self, message: Message):
         """Let a client join, or join again after its connection was lost."""
         self._leading.join(message.sender, message.state, message.content)
-
-    def _begin(self) -> None:
-        """Begin the course, when all awaited clients have joined."""
-        members = self.federation.membership
-        for number in members.connected:
-            self.comm_manager.add_neighbors(number)
-        self.join_in_client_num = len(members.joined)
-        self.trigger_for_start()
 
     def check_client_join_in(self):
         return self.federation.membership.complete

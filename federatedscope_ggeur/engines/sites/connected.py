@@ -136,7 +136,7 @@ class _ConnectedSite:
         settings = self._site.settings
         place = checkpoint_place(folder, settings)
         handler = self._site.handler(place, bool(settings.save_to))
-        states, before = handler.client.states, self._memory.states_at
+        states, before = handler.client.states, self._memory.run["states_at"]
         if settings.restore_from or before:
             states = ClientStore(settings.restore_from or before, self.number).load()
         if place:
@@ -159,7 +159,7 @@ class _ConnectedSite:
             self._link.join(self.number, self._join)
             if new_run:  # not before: the server may refuse this process
                 self._memory.forget()
-            self._memory.keep_states_at(place)
+            self._memory.save(states_at=place)
             rejoining.until(
                 self._step, lambda: self._link.join(self.number, self._join)
             )

@@ -16,14 +16,14 @@ from federatedscope_ggeur.printable import get_logger
 
 from .driver import Driver, now
 from .federation import DistributedRun, course
-from .transport import BROKEN, Envelope, Event
+from .transport import BROKEN, JOIN, Envelope, Event
 from .watch import server_status
 
 logger = get_logger(__name__)
 
-#: Message types besides those of requests and answers. All but the last are
+#: Message types besides JOIN and those of requests and answers. All but the last are
 #: FederatedScope's own.
-JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
+CONVERGED, FINISH, FAILED = "converged", "finish", "failed"
 #: The reason that clients get when a person stops the server: no error of theirs.
 STOPPED = "the operator of the server ended the run"
 

@@ -18,7 +18,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from federatedscope_ggeur.crypto import new_secret, public_key, shared_secret
+from federatedscope_ggeur.crypto import public_key, shared_secret
 from federatedscope_ggeur.errors import MessageError
 
 from .keys import Identity, is_signed
@@ -189,11 +189,6 @@ class Channel:
         salt = bytes.fromhex(header["salt"])
         made = HKDF(SHA256(), 32, salt, _SIGNED + _bytes(header))
         return ChaCha20Poly1305(made.derive(self._shared))
-
-
-def new_key() -> bytes:
-    """A new X25519 key, from the operating system's generator."""
-    return new_secret()
 
 
 def _bytes(header: dict[str, Any]) -> bytes:

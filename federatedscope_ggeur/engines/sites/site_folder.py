@@ -234,27 +234,16 @@ class SiteFolder:
             logger.info("client %d: %s", held.number, note)
 
     def end(self, parts: Sequence[bytes]) -> reporting.Results:
-        """Take the server's last message; see `finish`."""
-        return self.finish(*final_message(parts, self._client))
-
-    def finish(
-        self, final: Broadcast, ending: Ending | None = None
-    ) -> reporting.Results:
-        """Write the final model and the client's own scores, after a finished run.
-
-        Parameters
-        ----------
-        final : Broadcast
-            The model that the run leaves, or the model from which the client makes its
-            own.
-        ending : Ending, optional
-            The server's last message about the final model.
+        """Take the server's last message; write the final model and own scores.
 
         Raises
         ------
+        MessageError
+            The message is not one that ends a run.
         ConfigError
             A file cannot be written.
         """
+        final, ending = final_message(parts, self._client)
         self._scored = self._trained = None
         return self._write(final, "finished", ending)
 
@@ -376,10 +365,6 @@ class SiteFolder:
         )
 
 
-#: The file that says where a site's last process kept its method's states.
-_STATES_AT = "states_at"
-
-
 class SiteMemory:
     """What a site was asked in its present run, for its next process.
 
@@ -394,15 +379,14 @@ class SiteMemory:
     Attributes
     ----------
     run : dict from str to value
-        Facts of the run. It is empty before the first run.
+        Facts of the run. Its name ``run`` is "" before the first run. ``states_at`` is
+        the checkpoint beside which the last process of this run kept the states of its
+        method; "" if there was none.
     asked : list of (RequestKind, parts)
         The requests that a new process must answer again; see `ClientHandler.resume`.
     refused : set of int
         The positions in `asked` of requests that were refused. They may have left
         something, but they take no other's place.
-    states_at : str
-        The checkpoint beside which the last process of this run kept the states of its
-        method; "" if there was none.
 
     Raises
     ------
@@ -412,22 +396,16 @@ class SiteMemory:
 
     def __init__(self, folder: Path, reads: bool = True):
         self._folder, self._path = folder, folder / "run.json"
-        self.run: dict[str, Any] = {}
+        self.run: dict[str, Any] = {"run": "", "folder": "", "up": 0, "down": 0}
+        self.run["states_at"] = ""
         if reads and self._path.exists():
             with _needed(self._path):
-                self.run = json.loads(read_regular(self._path))
-                if not {"run", "folder", "up", "down"} <= self.run.keys():
+                said = json.loads(read_regular(self._path))
+                if "run" not in said:
                     raise ValueError
+                self.run.update(said)
         self.asked = self._read("[0-9]*") if reads else []
         self.refused: set[int] = set()
-        self.states_at, self._place = "", folder / _STATES_AT
-        if reads and self._place.exists():
-            with _needed(self._place):
-                self.states_at = read_regular(self._place).decode()
-
-    def keep_states_at(self, checkpoint: str) -> None:
-        """Say for the next process where this one keeps the states of its method."""
-        write_atomically(self._place, checkpoint, mode=0o600)
 
     def save(self, **facts: Any) -> None:
         """Change facts of the run."""
@@ -473,11 +451,11 @@ class SiteMemory:
         return requests
 
     def forget(self) -> None:
-        """Forget all requests."""
+        """Forget all requests, and where the states of the method are."""
         self.asked, self.refused = [], set()
         for path in self._folder.glob("*.request"):
             path.unlink()
-        self._place.unlink(missing_ok=True)
+        self.save(states_at="")
 
 
 class ResumedSite:
@@ -526,7 +504,7 @@ class ResumedSite:
     def _join(self, goes_on: bool) -> Envelope:
         """Answer the message that asks the site to join."""
         number, memory = self._site.number, self._memory
-        if memory.run.get("run") != self._run:
+        if memory.run["run"] != self._run:
             memory.forget()
             if not goes_on:  # no state of an earlier run may reach this one
                 ClientStore(self._state, number).save({})
@@ -546,7 +524,7 @@ class ResumedSite:
 
     def _answers(self, asked: Sequence[Envelope]) -> list[Envelope]:
         memory = self._memory
-        if memory.run.get("run") != self._run:
+        if memory.run["run"] != self._run:
             problem = "this site has not joined this run"
             raise MessageError(problem, field="run", sender="the server")
         handler = self._site.handler(str(self._state))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from federatedscope_ggeur.crypto import new_secret
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError, refusing
 from federatedscope_ggeur.files import (
     path_below,
@@ -21,7 +22,7 @@ from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.reporting import RESULTS_FILE
 
 from .keys import Identity, private_folder, unusable
-from .sealed import Channel, Context, is_file_of, new_key, same_but_signature, sha256
+from .sealed import Channel, Context, is_file_of, same_but_signature, sha256
 
 RUN = "run.json"
 _PRIVATE = 0o600
@@ -98,7 +99,7 @@ class Store:
         private_folder(folder)
         said = {
             "run": run,
-            "secret": new_key().hex(),
+            "secret": new_secret().hex(),
             "began": time.time(),
             "shared": str(shared),
         }

@@ -254,7 +254,7 @@ class Runner:
         history = run.history
         write_run(part, results, history.head_bytes(), history.own_bytes())
         logger.info("%s", results_table(results))
-        _remove_checkpoint(part)  # a finished run needs none
+        _remove(part / PRIVATE)  # a finished run needs no checkpoint
 
     def _data_set(self, cfg) -> DataSet:
         """The data set of `cfg`, from memory if the last job used the same data set."""
@@ -274,7 +274,7 @@ def _begun(cfg, data, capture: Capture, part: Path) -> Run:
             return Run(cfg, data, restore_from=path, capture=capture)
         except ConfigError as error:
             logger.warning("the run begins anew: its checkpoint is no use: %s", error)
-    _remove_checkpoint(part)
+    _remove(part / PRIVATE)
     return Run(cfg, data, capture=capture)
 
 
@@ -298,10 +298,6 @@ def _moved(part: Path, folder: Path) -> float | None:
     results = read_results(part)
     rename_run(results.config, part, folder)
     return results.final.avg
-
-
-def _remove_checkpoint(part: Path) -> None:
-    _remove(part / PRIVATE)
 
 
 def _remove(path: Path) -> None:

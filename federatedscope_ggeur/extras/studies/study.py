@@ -4,7 +4,6 @@ docs/studies.md describes every field. Reports take the names of rows and their 
 from these files.
 """
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, TypeVar, Union
@@ -14,6 +13,7 @@ from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.reporting.json_values import (
     as_json_value,
     from_json_value,
+    json_text,
     parse_json,
 )
 from federatedscope_ggeur.reporting.run_files import CELL_FILE
@@ -149,7 +149,7 @@ class Cell:
 
 def to_text(record: Union[Study, Cell]) -> str:
     """The text of the file that holds `record`."""
-    return json.dumps(as_json_value(record, "study"), indent=2) + "\n"
+    return json_text(as_json_value(record, "study"))
 
 
 def read_study(folder: Path) -> Optional[Study]:

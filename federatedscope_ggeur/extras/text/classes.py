@@ -21,10 +21,10 @@ from federatedscope_ggeur.models.closed_forms import (
     Seen,
 )
 from federatedscope_ggeur.models.closed_forms.base import Report
-from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.components import Components, ScoredRows
 from federatedscope_ggeur.models.heads import LinearHead, MixtureHead
 
-from .prior import PriorLeftOut, moved_by_text, with_ensemble, with_prior
+from .prior import PriorLeftOut, moved_by_text, with_prior
 
 
 class EnsembleHead(Model):
@@ -167,8 +167,7 @@ class ClassTexts:
     def moved_components(
         self, parts: Components
     ) -> tuple[Tensor, Tensor, Tensor, Report]:
-        moved = with_prior(parts, self)
-        return moved.means, moved.weights, moved.labels, moved.report()
+        return with_prior(parts, self)
 
     def prior_left_out(
         self, parts: Components, shrinkages: Sequence[float], priors: str
@@ -180,7 +179,14 @@ class ClassTexts:
         return a * self.offsets, {"prior": "text", "text_bridge": a}
 
     def with_ensemble(self, score: LeftOut) -> LeftOut:
-        return with_ensemble(score, self)
+        if not self.ensemble:
+            return score
+
+        def together(rows: ScoredRows) -> list[Tensor]:
+            zero_shot = self.logits(rows.features)
+            return [zero_shot + self.ensemble * scores for scores in score(rows)]
+
+        return together
 
     def ensemble_of(self, head: Model, alone: bool = False) -> EnsembleHead:
         if isinstance(head, EnsembleHead):

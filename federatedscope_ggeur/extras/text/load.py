@@ -1,14 +1,11 @@
-"""Text features of a data set's classes, from a file, the cache, or the text tower.
-
-`TextFeatures`, a unit vector for each class, and the file that a user may give.
-"""
+"""Text features of a data set's classes, from a file, the cache, or the text tower."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 
@@ -33,30 +30,12 @@ from federatedscope_ggeur.errors import ConfigError, DataError, listed, shown
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.printable import get_logger
 
+from .classes import ClassTexts
 from .templates import expand, fill
 from .tower import TextTower
 
 #: CLIP models have scales up to 100. A far larger scale is a mistake.
 _LARGEST_SCALE = 1e6
-
-
-@dataclass(frozen=True, eq=False)
-class TextFeatures:
-    """The text features of each class.
-
-    Attributes
-    ----------
-    features : Tensor of shape (C, D), float32
-        One vector w_c of length 1 for each class.
-    scale : float
-        The factor s in the logits ``s <x/|x|, w_c>``.
-    key : str
-        SHA-256 of everything that the features depend on.
-    """
-
-    features: Tensor
-    scale: float
-    key: str
 
 
 logger = get_logger(__name__)
@@ -77,7 +56,7 @@ def mean_features(each: Tensor) -> Tensor:
     return unit(unit(each).mean(dim=1)).float()
 
 
-def read_text_file(path: Path, class_names: Sequence[str], dim: int) -> TextFeatures:
+def read_text_file(path: Path, class_names: Sequence[str], dim: int) -> ClassTexts:
     """Read text features from ``text.npz``.
 
     The file holds ``features`` [C, D], which are scaled to length 1, and
@@ -136,7 +115,7 @@ def read_text_file(path: Path, class_names: Sequence[str], dim: int) -> TextFeat
         )
     features = torch.from_numpy(rows / lengths[:, None]).float()
     digest = hashlib.sha256(features.numpy().tobytes() + repr(scale).encode())
-    return TextFeatures(features, scale, digest.hexdigest())
+    return ClassTexts(features, scale, digest.hexdigest())
 
 
 #: The number of prompts that are encoded at a time.
@@ -151,7 +130,7 @@ class MadeText:
 
     Attributes
     ----------
-    text : TextFeatures
+    text : ClassTexts
     path : Path
         The file of the features.
     prompts : int
@@ -161,7 +140,7 @@ class MadeText:
         The time that this took, without loading the model.
     """
 
-    text: TextFeatures
+    text: ClassTexts
     path: Path
     prompts: int = 0
     seconds: float = 0.0
@@ -225,9 +204,12 @@ def load_text(
     }
     stamp = encoder_stamp(encoding.encoder) or {}
     if identity is not None:
-        cached = read_text(folder, text_key(identity, names, texts))
+        wanted = text_key(identity, names, texts)
+        place = text_file(folder, wanted)
+        cached = find_text([place] if place.exists() else [], {"key": wanted})
     else:
-        cached = find_text(folder, asked, stamp)
+        everything = sorted(folder.glob("text-*.safetensors"))
+        cached = find_text(everything, asked, stamp)
     if cached is not None:
         return MadeText(cached, text_file(folder, cached.key))
     tower, encoder = load_tower(encoding, identity)
@@ -240,7 +222,7 @@ def load_text(
     with torch_threads(threads or 1):
         rows = tower.features(prompts, BATCH)
     each = rows.reshape(len(names), len(texts), -1)
-    made = TextFeatures(mean_features(each), tower.scale, key)
+    made = ClassTexts(mean_features(each), tower.scale, key)
     seconds = time.perf_counter() - started
     header = {"identity": dict(encoder.identity), **asked, "stamp": dict(stamp)}
     path = write_text(folder, made, each, header)
@@ -271,7 +253,7 @@ def request_of(encoder: EncoderSettings) -> dict[str, object]:
 
 
 def write_text(
-    folder: Path, text: TextFeatures, each: Tensor, header: Mapping[str, object]
+    folder: Path, text: ClassTexts, each: Tensor, header: Mapping[str, object]
 ) -> Path:
     """Write text features to the cache; return the file.
 
@@ -285,36 +267,18 @@ def write_text(
     return path
 
 
-def read_text(folder: Path, key: str) -> TextFeatures | None:
-    """Read the text features with a key; None if the cache lacks them.
-
-    None, with a warning, also if their file is damaged.
-    """
-    path = text_file(folder, key)
-    try:
-        text, _ = _read(path)
-        if text.key != key:
-            raise DamagedError("the file belongs to other classes or another encoder")
-        return text
-    except FileNotFoundError:
-        return None
-    except _DAMAGED as error:
-        logger.warning(
-            "the cache file %s is damaged (%s) and is made again", path, error
-        )
-        return None
-
-
 def find_text(
-    folder: Path, wanted: Mapping[str, object], stamp: Mapping[str, object]
-) -> TextFeatures | None:
-    """Find text features whose header has all `wanted` values.
+    paths: Iterable[Path],
+    wanted: Mapping[str, object],
+    stamp: Mapping[str, object] | None = None,
+) -> ClassTexts | None:
+    """Find text features whose header has all `wanted` values; None without any.
 
-    This is for an encoder of unknown identity. Their stamp must be the encoder's,
-    unless its weights are not on this machine.
+    Without a key among these the encoder's identity is unknown. Then the features must
+    also have its `stamp`, unless its weights are not on this machine.
     """
-    absent = "weights" in stamp and stamp["weights"] is None
-    for path in sorted(folder.glob("text-*.safetensors")):
+    absent = stamp is None or ("weights" in stamp and stamp["weights"] is None)
+    for path in paths:
         try:
             text, header = _read(path)
         except _DAMAGED as error:
@@ -323,13 +287,13 @@ def find_text(
             )
             continue
         same = all(header.get(name) == value for name, value in wanted.items())
-        if same and (absent or header.get("stamp") == dict(stamp)):
+        if same and (absent or header.get("stamp") == stamp):
             return text
     return None
 
 
-def _read(path: Path) -> tuple[TextFeatures, dict]:
+def _read(path: Path) -> tuple[ClassTexts, dict]:
     """Read the text features of a file, and its header."""
     tensors, header = read_tensors(path)
     scale = float(header["logit_scale"])
-    return TextFeatures(tensors["features"], scale, header["key"]), header
+    return ClassTexts(tensors["features"], scale, header["key"]), header

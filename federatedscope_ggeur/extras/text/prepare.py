@@ -24,8 +24,8 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 from .base import TextModelSettings, TextPart
 from .classes import ClassTexts
 from .keys import TEXT_MODELS, TextKeys
-from .load import TextFeatures, read_text_file
-from .prompts import TextMix, TextPull
+from .load import load_text, load_tower, read_text_file
+from .prompts import PromptedClasses, TextMix, TextPull
 
 
 def prepared(
@@ -85,10 +85,9 @@ def class_texts(
     prompts = None
     if part is not None and part.learns_prompts:
         prompts = _prompts(cfg, names, identity, part)
-    return ClassTexts(
-        features,
-        text.scale,
-        text.key,
+    return replace(
+        text,
+        features=features,
         prior=float(own.prior),
         ensemble=float(own.ensemble),
         prompts=prompts,
@@ -96,9 +95,6 @@ def class_texts(
 
 
 def _prompts(cfg, names: Sequence[str], identity, part: type[TextPart]):
-    from .load import load_tower
-    from .prompts import PromptedClasses
-
     encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
     tower, _ = load_tower(encoding, identity)
     return PromptedClasses(tower, names, int(cfg.ggeur[part.name]["n_ctx"]))
@@ -106,15 +102,12 @@ def _prompts(cfg, names: Sequence[str], identity, part: type[TextPart]):
 
 def text_features(
     cfg, names: Sequence[str], dim: int, identity: Mapping[str, object] | None
-) -> TextFeatures:
+) -> ClassTexts:
     """Load text features from ``text.npz`` beside the embeddings, or encode them."""
     if identity is None:
         path = Path(cfg.data.root).expanduser() / f"{TEXT}.npz"
         if is_text_file(path):
             return read_text_file(path, names, dim)
-    # Imported here: runs without text do not need it.
-    from .load import load_text
-
     encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
     templates = read(cfg.ggeur, TextKeys).templates
     return load_text(names, templates, encoding, identity).text
@@ -127,8 +120,6 @@ def embedded(
     identity: Mapping[str, object] | None,
 ) -> list[str]:
     """Make missing text features of the classes; returns lines about them."""
-    from .load import load_text
-
     templates = read(cfg.ggeur, TextKeys).templates
     made = load_text(names, templates, encoding, identity)
     how = "already in the cache"

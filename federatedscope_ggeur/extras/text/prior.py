@@ -14,7 +14,7 @@ p_c) / (n_c + kappa)``. A class without rows gets p_c, unless a is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,7 +25,6 @@ from federatedscope_ggeur.models.closed_forms.components import Components, Scor
 from federatedscope_ggeur.models.closed_forms.left_out import (
     LEAST,
     DiscriminantLeftOut,
-    LeftOut,
     sum_by_class,
 )
 
@@ -44,31 +43,20 @@ def bridge(parts: Components, offsets: Tensor) -> float:
     return max(0.0, float(parts.weights @ products) / squares) if squares > 0 else 0.0
 
 
-@dataclass(frozen=True)
-class Moved:
-    """Components whose means text has moved, and one component for each class without
-    rows.
+def with_prior(
+    parts: Components, text: ClassTexts
+) -> tuple[Tensor, Tensor, Tensor, Report]:
+    """Components whose means text has moved, and one more for each class without rows.
 
-    Attributes
-    ----------
+    Returns
+    -------
     means : Tensor of shape (J, D), float64
     weights : Tensor of shape (J,), float64
         ``n_j + kappa``, the weights for priors.
     labels : Tensor of shape (J,), int64
-    a : float
+    report : dict
+        a, in plain values.
     """
-
-    means: Tensor
-    weights: Tensor
-    labels: Tensor
-    a: float
-
-    def report(self) -> Report:
-        return {"text_bridge": self.a}
-
-
-def with_prior(parts: Components, text: ClassTexts) -> Moved:
-    """Move the components of `parts` by text; add one for each class without rows."""
     offsets, kappa = text.offsets, text.prior
     a = bridge(parts, offsets)
     unseen = _unseen(parts) if a else []
@@ -78,7 +66,8 @@ def with_prior(parts: Components, text: ClassTexts) -> Moved:
     sums = torch.cat([sums, sums.new_zeros(len(unseen), parts.dim)])
     guessed = parts.origin + a * offsets[labels]
     weights = counts + kappa
-    return Moved((sums + kappa * guessed) / weights[:, None], weights, labels, a)
+    means = (sums + kappa * guessed) / weights[:, None]
+    return means, weights, labels, {"text_bridge": a}
 
 
 def _unseen(parts: Components) -> list[int]:
@@ -90,34 +79,18 @@ def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, Report]:
 
     The origin stays the same. The second result is a report in plain values.
     """
-    moved = with_prior(seen.components_of_classes, text)
-    order = moved.labels.argsort()
-    counts, means = moved.weights[order], moved.means[order]
+    moved, weights, labels, report = with_prior(seen.components_of_classes, text)
+    order = labels.argsort()
+    counts, means = weights[order], moved[order]
     after = replace(
         seen,
-        classes=moved.labels[order].tolist(),
+        classes=labels[order].tolist(),
         counts=counts,
         total=float(counts.sum()),
         means=means,
         offsets=means - seen.origin,
     )
-    return after, moved.report()
-
-
-def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
-    """Add zero-shot logits to scores.
-
-    The new score is the zero-shot logit plus ``text.ensemble`` times `score`. If
-    ``text.ensemble`` is 0, `score` is returned as it is.
-    """
-    if not text.ensemble:
-        return score
-
-    def together(rows: ScoredRows) -> list[Tensor]:
-        zero_shot = text.logits(rows.features)
-        return [zero_shot + text.ensemble * scores for scores in score(rows)]
-
-    return together
+    return after, report
 
 
 class PriorLeftOut:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.methods import LocalHooks
-from federatedscope_ggeur.models import LinearHead, Model, named_tensors
+from federatedscope_ggeur.models import LinearHead, Model, named_tensors, to_vector
 
 from .base import CosineHead, TextPart, no_last_layer, register_text_model
 from .classes import ClassTexts
@@ -246,7 +246,7 @@ class TextPull:
         T``.
         """
         own, start, scale = hooks.add_correction, 0, 2 * self.strength
-        for name, part in named_tensors(model, _numbers(model)).items():
+        for name, part in named_tensors(model, to_vector(model)).items():
             if name == _WEIGHT:
                 break
             start += part.numel()
@@ -292,7 +292,3 @@ class TextMix:
             self.target.double(), alpha=1 - self.share
         )
         return mixed.float()
-
-
-def _numbers(model: Model) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])

@@ -1,6 +1,5 @@
 """FedPG: what a client's term is, what travels, what the server makes of it."""
 
-import copy
 import logging
 from itertools import combinations
 
@@ -20,7 +19,6 @@ from torch.nn import functional as F
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.networks.methods import vhl
 from federatedscope_ggeur.extras.networks.methods.fedpg import (
-    GeneratorTraining,
     ImageGenerator,
     generator_loss,
     global_prototypes,
@@ -72,7 +70,7 @@ class TestBesideFedAvg:
 @pytest.fixture
 def virtual_batches():
     images = image_data((24,))[1][1]
-    return vhl.VirtualBatches(images, CLASSES, 8, seeded())
+    return vhl.virtual_batches(images, CLASSES, 8, seeded())
 
 
 def first_batch(model):
@@ -83,12 +81,12 @@ def first_batch(model):
 
 
 def test_the_term_is_the_sum_of_its_formulas(virtual_batches):
-    model, batches = make_model().train(), virtual_batches
-    virtual, virtual_labels = next(copy.deepcopy(batches))
+    model = make_model().train()
+    virtual, virtual_labels = first = next(virtual_batches)
     batch = first_batch(model)
     before = {n: t.clone() for n, t in model.named_buffers() if "running" in n}
     assert before
-    found = vhl.VirtualTerm(batches, 0.5, 3.0, 0.2)(model, batch)
+    found = vhl.VirtualTerm(iter([first]), 0.5, 3.0, 0.2)(model, batch)
     assert all(
         torch.equal(dict(model.named_buffers())[n], t) for n, t in before.items()
     )
@@ -394,13 +392,6 @@ class Flat(nn.Module):
         return self.layer(x)
 
 
-def training(**changes):
-    settings = {"steps": 60, "batch_size": 32, "lr": 0.01, "prototype_lr": 0.05}
-    return GeneratorTraining(
-        **{**settings, "scale": SCALE, "strength": STRENGTH, **changes}
-    )
-
-
 class TestTraining:
     known = torch.tensor([0, 2])
     prototypes = torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, -2.0]])
@@ -408,7 +399,10 @@ class TestTraining:
     def run(self, model, **changes):
         made = ImageGenerator(4, 4, (1, 4, 4)).reset(seeded())
         virtual = torch.randn(4, 3, generator=seeded(5))
-        moved = training(**changes).run(
+        settings = {"steps": 60, "generator_batch": 32, "prototype_lr": 0.05}
+        settings.update(lr=0.01, scale=SCALE, strength=STRENGTH)
+        method = fedpg(**{**settings, **changes})
+        moved = method.train_generator(
             made, model, virtual, self.prototypes, self.known, seeded(6)
         )
         return made, virtual, moved

@@ -216,7 +216,7 @@ def test_the_ends_are_the_ends():
 
 def test_every_pass_takes_each_row_once_in_an_order_of_its_own():
     images = torch.arange(10, dtype=torch.uint8)[:, None]
-    batches = vhl.VirtualBatches(images, 5, 4, seeded())
+    batches = vhl.virtual_batches(images, 5, 4, seeded())
     drawn = [next(batches) for _ in range(10)]
     assert all(x.shape == (4, 1) and x.dtype == torch.uint8 for x, _ in drawn)
     rows = torch.cat([x.flatten() for x, _ in drawn])
@@ -228,7 +228,7 @@ def test_every_pass_takes_each_row_once_in_an_order_of_its_own():
 
 def test_a_batch_larger_than_the_set_takes_rows_again():
     images = torch.arange(3, dtype=torch.uint8)[:, None]
-    rows, _ = next(vhl.VirtualBatches(images, 3, 7, seeded()))
+    rows, _ = next(vhl.virtual_batches(images, 3, 7, seeded()))
     assert sorted(Counter(rows.flatten().tolist()).values()) == [2, 2, 3]
 
 

@@ -170,9 +170,9 @@ def test_text_that_points_the_wrong_way_says_nothing():
     rows, labels, _, texts = some()
     parts = Components.of_classes(stats(rows, labels, CLASSES))
     against = class_texts(-texts, prior=KAPPA)
-    moved = with_prior(parts, against)
-    assert moved.a == 0
-    assert moved.labels.tolist() == [0, 1, 2, 3]
+    _, _, moved, report = with_prior(parts, against)
+    assert report == {"text_bridge": 0}
+    assert moved.tolist() == [0, 1, 2, 3]
     assert bridge(parts, class_texts(texts).offsets) > 0
     form = LinearDiscriminant(shrinkage=0.2).knowing(against)
     found = by_model(form.solve(stats(rows, labels, CLASSES)).model, rows)

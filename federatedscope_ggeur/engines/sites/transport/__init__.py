@@ -4,7 +4,7 @@ This package handles only bytes. It uses neither FederatedScope nor protobuf, an
 unpickles.
 """
 
-from .frames import Envelope
+from .frames import JOIN, Envelope
 from .hub import BROKEN, Event, Hub
 from .link import Link, open_link
 from .security import Security, check_token, make_token

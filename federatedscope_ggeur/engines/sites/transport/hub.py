@@ -143,8 +143,6 @@ class Hub:
 
     def receive(self, timeout: float | None = None) -> Event | None:
         """Wait for the next event; None after `timeout` seconds or on a closed hub."""
-        if timeout is not None:
-            timeout = max(0.0, timeout)
         try:
             item = self._events.get(timeout=timeout)
         except Empty:

@@ -173,8 +173,6 @@ class Link:
         HubClosed
             The server closed in the ordinary way.
         """
-        if timeout is not None:
-            timeout = max(0.0, timeout)
         try:
             envelope = self._inbox.get(timeout=timeout)
         except Empty:

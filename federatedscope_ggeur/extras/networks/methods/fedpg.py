@@ -6,7 +6,6 @@ FedPG's generator of images: its networks, its loss, its training and its draws.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +27,12 @@ from federatedscope_ggeur.methods.class_means import (
 )
 from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.models import Model, bind_vector, load_vector, to_vector
+from federatedscope_ggeur.models.base import draw_linear_layers
 from federatedscope_ggeur.printable import get_logger
 
 from ..keys import FEDPG_KEYS
 from .vhl import (
     Shape,
-    VirtualBatches,
     VirtualTerm,
     as_inputs,
     needs_images,
@@ -41,6 +40,7 @@ from .vhl import (
     to_pixels,
     uniform_noise,
     virtual_accuracy,
+    virtual_batches,
 )
 
 #: Adam's betas. Its rate falls by the factor _FALLS_TO after every _EVERY steps.
@@ -84,12 +84,7 @@ class ImageGenerator(nn.Module):
 
     def reset(self, rng: torch.Generator) -> ImageGenerator:
         """Draw the initial parameters as torch's layers do. Returns the generator."""
-        with torch.no_grad():
-            for layer in self.layers:
-                if isinstance(layer, nn.Linear):
-                    bound = layer.weight[0].numel() ** -0.5
-                    layer.weight.uniform_(-bound, bound, generator=rng)
-                    layer.bias.uniform_(-bound, bound, generator=rng)
+        draw_linear_layers(self, rng)
         return self
 
     def inputs(self, labels: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -163,76 +158,6 @@ def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:
     return torch.cdist(rows, others, compute_mode=exact).square()
 
 
-@dataclass(frozen=True)
-class GeneratorTraining:
-    """Trains a generator in a round. Each round begins with a new Adam.
-
-    Attributes
-    ----------
-    steps, batch_size : int
-    lr, prototype_lr : float
-        The rates of the generator and of the virtual prototypes.
-    scale, strength : float
-        The arguments of `generator_loss`.
-    """
-
-    steps: int
-    batch_size: int
-    lr: float
-    prototype_lr: float
-    scale: float
-    strength: float
-
-    @property
-    def reach(self) -> float:
-        """About how far Adam can move each number of the generator in a round."""
-        return self.lr * sum(map(_fall, range(self.steps)))
-
-    def run(
-        self,
-        generator: ImageGenerator,
-        model: Model,
-        virtual: Tensor,
-        prototypes: Tensor,
-        known: Tensor,
-        rng: torch.Generator,
-    ) -> Tensor:
-        """Train `generator` in place against a frozen `model`.
-
-        Returns the virtual prototypes P' after training. Labels are drawn uniformly. If
-        training diverges, the results have NaN. `virtual`, `prototypes` and `known` are
-        as in `generator_loss`.
-        """
-        vector = to_vector(generator)
-        bind_vector(generator, vector)
-        generator.train()
-        weights = list(generator.parameters())
-        virtual = virtual.clone()
-        adams = (
-            Adam(vector[: sum(w.numel() for w in weights)], self.lr, _BETAS),
-            Adam(virtual, self.prototype_lr, _BETAS),
-        )
-        for step in range(self.steps):
-            labels = torch.randint(
-                generator.num_classes, (self.batch_size,), generator=rng
-            )
-            noise, labels = generator.inputs(labels, rng)
-            with torch.enable_grad():
-                moved = virtual.requires_grad_(True)
-                z = model.represent(as_inputs(model, generator(noise, labels)))
-                loss = generator_loss(
-                    z, labels, moved, prototypes, known, self.scale, self.strength
-                )
-                *of_weights, of_virtual = torch.autograd.grad(loss, [*weights, moved])
-            flat = torch.cat([g.flatten() for g in of_weights])
-            for adam, lr, gradient in zip(
-                adams, (self.lr, self.prototype_lr), (flat, of_virtual)
-            ):
-                adam.lr = lr * _fall(step)
-                adam.step(gradient)
-        return virtual.detach()
-
-
 def _fall(step: int) -> float:
     return _FALLS_TO ** (step // _EVERY)
 
@@ -267,7 +192,7 @@ class FedPG(Method):
 
     After each round the server trains a generator. It trains the generator so that the
     averaged network, frozen, represents its images near virtual prototypes of their
-    classes. Then the server draws a set of images (`GeneratorTraining`). The clients of
+    classes. Then the server draws a set of images (`train_generator`). The clients of
     the next round train on batches of this set besides their own (`VirtualTerm`). The
     first round has no images. For each class a client sends the mean of the
     representation of up to `support` random rows, by its trained weights. The class's
@@ -323,7 +248,8 @@ class FedPG(Method):
     @classmethod
     def setting_notes(cls, settings):
         method = cls(**settings)
-        reach = method._training.reach
+        # About how far Adam can move each number of the generator in a round.
+        reach = method.lr * sum(map(_fall, range(method.steps)))
         if method._generates and reach < _HARDLY:
             yield (
                 "lr",
@@ -363,7 +289,7 @@ class FedPG(Method):
         images, term = context.download["images"], None
         if len(images) and (self.virtual or self.alignment):
             rng, classes = context.generator("fedpg"), context.model.num_classes
-            batches = VirtualBatches(images, classes, self.batch_size, rng)
+            batches = virtual_batches(images, classes, self.batch_size, rng)
             term = VirtualTerm(batches, self.virtual, self.alignment, self.temperature)
 
         def finish(outcome):
@@ -411,7 +337,7 @@ class FedPG(Method):
         virtual = virtual_prototypes(size, prototypes[at], known[at], start)
         if not self.constraint:
             prototypes, known = prototypes[:0], known[:0]
-        virtual = self._training.run(
+        virtual = self.train_generator(
             generator.to(device), model, virtual.to(device), prototypes, known, rng
         )
         vector = to_vector(generator).cpu()
@@ -430,12 +356,48 @@ class FedPG(Method):
         classes, shape = model.num_classes, shape_of(model)
         return ImageGenerator(self.noise_dim, classes, shape)
 
-    @property
-    def _training(self) -> GeneratorTraining:
+    def train_generator(
+        self,
+        generator: ImageGenerator,
+        model: Model,
+        virtual: Tensor,
+        prototypes: Tensor,
+        known: Tensor,
+        rng: torch.Generator,
+    ) -> Tensor:
+        """Train `generator` in place for a round, against a frozen `model`.
+
+        Each round begins with a new Adam. Labels are drawn uniformly. If training
+        diverges, the results have NaN. Returns the virtual prototypes P' after
+        training. `virtual`, `prototypes` and `known` are as in `generator_loss`.
+        """
+        vector = to_vector(generator)
+        bind_vector(generator, vector)
+        generator.train()
+        weights = list(generator.parameters())
+        virtual = virtual.clone()
         rates = self.lr, self.prototype_lr or self.lr
-        return GeneratorTraining(
-            self.steps, self.generator_batch, *rates, self.scale, self.strength
+        adams = (
+            Adam(vector[: sum(w.numel() for w in weights)], rates[0], _BETAS),
+            Adam(virtual, rates[1], _BETAS),
         )
+        for step in range(self.steps):
+            labels = torch.randint(
+                generator.num_classes, (self.generator_batch,), generator=rng
+            )
+            noise, labels = generator.inputs(labels, rng)
+            with torch.enable_grad():
+                moved = virtual.requires_grad_(True)
+                z = model.represent(as_inputs(model, generator(noise, labels)))
+                loss = generator_loss(
+                    z, labels, moved, prototypes, known, self.scale, self.strength
+                )
+                *of_weights, of_virtual = torch.autograd.grad(loss, [*weights, moved])
+            flat = torch.cat([g.flatten() for g in of_weights])
+            for adam, lr, gradient in zip(adams, rates, (flat, of_virtual)):
+                adam.lr = lr * _fall(step)
+                adam.step(gradient)
+        return virtual.detach()
 
     @property
     def _generates(self) -> bool:

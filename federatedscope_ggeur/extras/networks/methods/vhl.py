@@ -150,8 +150,10 @@ def shape_of(model: Model) -> Shape:
     return image.channels, image.side, image.side
 
 
-class VirtualBatches(Iterator[tuple[Tensor, Tensor]]):
-    """Yields batches (rows [B, D], labels [B]) of a set without end.
+def virtual_batches(
+    images: Tensor, num_classes: int, size: int, rng: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches (rows [B, D], labels [B]) of a set without end.
 
     Parameters
     ----------
@@ -163,21 +165,14 @@ class VirtualBatches(Iterator[tuple[Tensor, Tensor]]):
     rng : torch.Generator
         The generator that draws the order of each pass.
     """
-
-    def __init__(
-        self, images: Tensor, num_classes: int, size: int, rng: torch.Generator
-    ):
-        self._images, self._labels = images, labels_of(images, num_classes)
-        self._size, self._rng = size, rng
-        self._left = torch.zeros(0, dtype=torch.int64)
-
-    def __next__(self) -> tuple[Tensor, Tensor]:
-        while len(self._left) < self._size:
-            order = torch.randperm(len(self._images), generator=self._rng)
-            self._left = torch.cat([self._left, order])
-        rows, self._left = self._left.split([self._size, len(self._left) - self._size])
-        rows = sent(rows, self._images.device)
-        return self._images[rows], self._labels[rows]
+    labels, left = labels_of(images, num_classes), torch.zeros(0, dtype=torch.int64)
+    while True:
+        while len(left) < size:
+            order = torch.randperm(len(images), generator=rng)
+            left = torch.cat([left, order])
+        rows, left = left.split([size, len(left) - size])
+        rows = sent(rows, images.device)
+        yield images[rows], labels[rows]
 
 
 class VirtualTerm:
@@ -190,7 +185,8 @@ class VirtualTerm:
 
     Parameters
     ----------
-    batches : VirtualBatches
+    batches : iterator of (rows, labels)
+        The virtual batches; see `virtual_batches`.
     virtual, alignment : float
         The weights of the two parts. A part of weight 0 is not computed.
     temperature : float
@@ -201,7 +197,7 @@ class VirtualTerm:
 
     def __init__(
         self,
-        batches: VirtualBatches,
+        batches: Iterator[tuple[Tensor, Tensor]],
         virtual: float,
         alignment: float,
         temperature: float,
@@ -267,7 +263,7 @@ class VHL(Method):
         count = self.images_per_class * model.num_classes
         images = noise_set(count, shape_of(model), context.seed).to(device)
         rng = context.generator("vhl")
-        batches = VirtualBatches(images, model.num_classes, self.batch_size, rng)
+        batches = virtual_batches(images, model.num_classes, self.batch_size, rng)
         aligned = self.align_epochs * int(context.counts.sum())
         weights = self.virtual, self.alignment
         term = VirtualTerm(batches, *weights, self.temperature, aligned)

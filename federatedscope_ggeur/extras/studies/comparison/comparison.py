@@ -11,6 +11,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import DataFingerprint, Results
 
+from ..paper import stated_at
 from ..study import Axis, Study
 from .labels import Labelled, label
 from .latex import as_latex
@@ -163,6 +164,7 @@ def _table(
     rows = _rows(runs, named, several)
     baselines = _baselines(rows, several, named, studies, baseline)
     first = runs[0].results
+    unseen = set.intersection(*(set(run.results.unseen_domains) for run in runs))
     beside = [name for study in studies for name in study.columns]
     columns = [axis.name for axis in several if axis.name in beside]
     if len(columns) == len(several):  # one axis must be left for the rows
@@ -170,7 +172,7 @@ def _table(
     return Table(
         title=_title(runs, named.axes),
         domains=list(first.domains),
-        unseen=[d for d in first.domains if _is_unseen(d, runs)],
+        unseen=[domain for domain in first.domains if domain in unseen],
         class_names=list(first.class_names),
         axes=several,
         columns=columns,
@@ -303,7 +305,8 @@ def _title(runs: Sequence[FoundRun], axes: Sequence[Axis]) -> str:
     share.
     """
     results = runs[0].results
-    types = sorted({str(_data_type(run)).replace("@ggeur", "") for run in runs})
+    given = (stated_at(run.results.config, "data.type") or "data" for run in runs)
+    types = sorted({str(name).replace("@ggeur", "") for name in given})
     domains, classes = len(results.domains), len(results.class_names)
     parts = [
         " and ".join(types) if len(types) < 4 else f"{len(types)} kinds of data",
@@ -313,15 +316,6 @@ def _title(runs: Sequence[FoundRun], axes: Sequence[Axis]) -> str:
     shared = [a for a in axes[1:] if len(a.points) == 1]
     parts += [f"{axis.name} {axis.points[0]}" for axis in shared]
     return ", ".join(parts)
-
-
-def _data_type(run: FoundRun):
-    data = run.results.config.get("data")
-    return data.get("type", "data") if isinstance(data, dict) else "data"
-
-
-def _is_unseen(domain: str, runs: Sequence[FoundRun]) -> bool:
-    return all(domain in run.results.unseen_domains for run in runs)
 
 
 def _notes_on_data(rows: dict[str, Row], baselines: dict[str, str]) -> list[str]:

@@ -20,7 +20,6 @@ from .pictures import (
     TITLE_CHARACTERS,
     Picture,
     add_legend,
-    check_width,
     chunks,
     look,
     panels,
@@ -72,13 +71,7 @@ def figures(
         The width of the figures: one column of a page, or the whole page.
     names : collection of str, optional
         Which of ``convergence`` and ``accuracy_bytes``; both by default.
-
-    Raises
-    ------
-    ConfigError
-        There is no such width.
     """
-    check_width(width)
     wanted = _FIGURES if names is None else names
     pictures = []
     with style():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_folder
 from federatedscope_ggeur.reporting.run_files import REPORT_FOLDER
-from federatedscope_ggeur.reporting.tables import check_formats
 
 from .comparison import Comparison
 from .pictures import Picture, render
@@ -37,7 +36,6 @@ def report_files(
     texts : mapping
         More files, as a text for each name.
     """
-    check_formats(formats)
     behind = "".join(f"\n{sheet_markdown(sheet)}\n" for sheet in more)
     all_texts = {
         "table.md": comparison.to_markdown() + behind,
@@ -59,12 +57,15 @@ def default_folder(of: str | os.PathLike) -> Path:
     If `of` is a file, its folder counts.
     """
     place = Path(of) if Path(of).is_dir() else Path(of).parent
-    return next(folder for folder in _names(place) if not os.path.lexists(folder))
+    later = (f"{REPORT_FOLDER}_{number}" for number in count(2))
+    folders = (place / name for name in chain([REPORT_FOLDER], later))
+    return next(folder for folder in folders if not os.path.lexists(folder))
 
 
 def check_free(folder: Path) -> None:
     """Raise `ConfigError` unless `folder` does not exist or is empty."""
-    if os.path.lexists(folder) and not _is_empty(folder):
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if os.path.lexists(folder) and not is_empty:
         raise ConfigError(
             f"--out: '{folder}' exists already; nothing was written. Name another "
             "folder."
@@ -87,12 +88,3 @@ def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
             f"cannot write the report into '{folder}': {error.strerror or error}; "
             "name a writable folder by --out"
         ) from error
-
-
-def _names(place: Path) -> Iterator[Path]:
-    yield place / REPORT_FOLDER
-    yield from (place / f"{REPORT_FOLDER}_{number}" for number in count(2))
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())

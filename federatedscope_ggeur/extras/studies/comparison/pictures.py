@@ -12,7 +12,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import as_html
 from federatedscope_ggeur.reporting import plots
 from federatedscope_ggeur.reporting.plots import COLOURS, MARKERS, shortened
@@ -63,14 +62,6 @@ class Picture:
     caption: str
     figure: Figure
     table: int = 0
-
-
-def check_width(width: str) -> None:
-    """Raise `ConfigError` unless `width` is one of `WIDTHS`."""
-    if width not in WIDTHS:
-        raise ConfigError(
-            f"the width must be one of {', '.join(WIDTHS)}, got '{width}'"
-        )
 
 
 @contextmanager
