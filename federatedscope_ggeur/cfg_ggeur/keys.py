@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import chain
 from typing import Any, TypeVar
@@ -30,6 +29,7 @@ from federatedscope_ggeur.settings import (
     Section,
     is_of_plugin,
     key,
+    keys_of_parts,
     names,
     not_negative,
     not_negative_up_to,
@@ -352,7 +352,7 @@ def _keys_of(part: type, name: str) -> tuple[Key, ...]:
     own = part.SETTINGS
     if isinstance(own, type):
         return own.declared() if is_of_plugin(own) else ()
-    return tuple(replace(key, name=f"{name}.{key.name}") for key in own)
+    return keys_of_parts({name: own})
 
 
 def extend_ggeur_cfg(cfg) -> None:

@@ -13,6 +13,7 @@ from .keys import (
     flatten,
     fraction,
     is_number,
+    keys_of_parts,
     layer_width,
     names,
     not_negative,

@@ -14,8 +14,8 @@ function yields a `Problem`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Union
 
@@ -222,6 +222,15 @@ class Key:
     def field(self) -> str:
         """The name of a run's setting in the rooms that see no config."""
         return self.name.removeprefix("privacy.")
+
+
+def keys_of_parts(parts: Mapping[str, Sequence[Key]]) -> tuple[Key, ...]:
+    """The keys of parts, by their full names. `parts` has those of each part's name."""
+    return tuple(
+        replace(key, name=f"{name}.{key.name}")
+        for name, keys in parts.items()
+        for key in keys
+    )
 
 
 def flatten(

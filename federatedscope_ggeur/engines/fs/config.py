@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 from torch import Tensor
 
@@ -105,19 +106,6 @@ def robust_problems(cfg) -> list[str]:
     return lines
 
 
-class _Weights:
-    """The weights of a model by name, in the form that FS's aggregators use.
-
-    Running statistics are left out, since a robust mean does not need them.
-    """
-
-    def __init__(self, weights: dict[str, Tensor]):
-        self._weights = weights
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self._weights
-
-
 class RobustFedAvg(Method):
     """FedAvg with an FS aggregator in place of the mean, such as krum or median.
 
@@ -135,7 +123,9 @@ class RobustFedAvg(Method):
 
     def step(self, params: Tensor, updates: Sequence[Update], state, context):
         model = context.model
-        self._aggregator.model = _Weights(named_tensors(model, params))
+        before = named_tensors(model, params)
+        # FS asks its model for nothing else.
+        self._aggregator.model = SimpleNamespace(state_dict=lambda: before)
         feedback = [
             (
                 update.aggregation_weight,

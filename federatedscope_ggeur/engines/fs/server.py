@@ -189,6 +189,7 @@ class GGEURServer(FSServer):
             read(config.ggeur, DeadlineKeys),
             self.trigger_for_start,
             hub,
+            find=self._handler,
         )
         self.driver = self._leading.driver
         if hub is not None:
@@ -218,7 +219,7 @@ class GGEURServer(FSServer):
     def callback_for_answer(self, message: Message):
         """Take a client's answer to any request."""
         kind = self._answers[message.msg_type]
-        self._leading.answer(message.sender, kind, message.state, message.content)
+        self._leading.answer(kind, message.sender, message.state, message.content)
 
     # FS's own names for answers.
     callback_funcs_model_para = callback_for_answer
@@ -404,7 +405,7 @@ class GGEURServer(FSServer):
             missing ones.
         """
         with closing(Watch(self._cfg.outdir, "server", self._leading.status)):
-            self._leading.run(lambda: self.is_finish, self._handler)
+            self._leading.run(lambda: self.is_finish)
 
     def _handler(self, kind: str) -> Handler | None:
         """The function that FS has registered for this kind of message."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from federatedscope_ggeur.cfg_ggeur.keys import DeadlineKeys, DistributedKeys, read
@@ -68,6 +69,8 @@ class Leading:
         wrong setting, and the run ends.
     clock : callable () -> float
         The time in seconds, from which deadlines count.
+    find : callable (kind) -> Handler or None, optional
+        Returns what takes a kind of message. By default it is taken here.
 
     Attributes
     ----------
@@ -83,6 +86,7 @@ class Leading:
         begin: Callable[[], None],
         hub: Connections | None,
         clock: Callable[[], float] = now,
+        find: Callable[[str], Handler | None] | None = None,
     ):
         self.federation, self._members = federation, federation.membership
         federation.dismiss = self.dismiss
@@ -93,20 +97,15 @@ class Leading:
         self.driver = Driver(self._send_request, seconds, deadlines.returning, clock)
         #: By client's number, the connection that was heard last.
         self._connections: dict[int, int] = {}
-
-    # what clients send
-
-    def handlers(self) -> dict[str, Handler]:
-        """The functions that take a client's messages, by kind."""
         answers = {
-            kind.answer_message: self._answer_handler(kind)
+            kind.answer_message: partial(self.answer, kind)
             for kind in all_kinds()
             if kind.answer_message
         }
-        return {JOIN: self.join, FAILED: self.fail, **answers}
+        own: dict[str, Handler] = {JOIN: self.join, FAILED: self.fail, **answers}
+        self._find = find or own.get
 
-    def _answer_handler(self, kind: RequestKind) -> Handler:
-        return lambda number, state, parts: self.answer(number, kind, state, parts)
+    # what clients send
 
     def join(self, number: int, state: int, parts: Sequence[bytes]) -> None:
         """Let a client join, or join again after its connection was lost.
@@ -146,7 +145,7 @@ class Leading:
             self._begin()
 
     def answer(
-        self, number: int, kind: RequestKind, state: int, parts: Sequence[bytes]
+        self, kind: RequestKind, number: int, state: int, parts: Sequence[bytes]
     ) -> None:
         """Take a client's answer: in time, late or not asked for."""
         if self.driver.waits_for(number, kind, state):
@@ -251,18 +250,8 @@ class Leading:
 
     # a run over connections
 
-    def run(
-        self,
-        is_over: Callable[[], bool],
-        handlers: Callable[[str], Handler | None] | None = None,
-    ) -> None:
+    def run(self, is_over: Callable[[], bool]) -> None:
         """Lead the federation until it `is_over`.
-
-        Parameters
-        ----------
-        is_over : callable () -> bool
-        handlers : callable (kind) -> Handler or None
-            Returns the handler of a kind of message. By default `handlers` are used.
 
         Raises
         ------
@@ -270,11 +259,11 @@ class Leading:
             Too few clients joined or are left (``ggeur.quorum``). The error names the
             missing ones.
         """
-        hub, take = self._hub, handlers or self.handlers().get
+        hub = self._hub
         assert hub is not None, "clients are in processes of their own"
         try:
             while not is_over():
-                self.take(hub.receive(self.seconds_left()), take)
+                self.take(hub.receive(self.seconds_left()))
         except BaseException as error:
             stopped = isinstance(error, KeyboardInterrupt)
             if self.federation.is_begun:  # before clients are told, which may take long
@@ -295,12 +284,8 @@ class Leading:
             self._join_until = self._clock() + self._join_seconds
         return max(0.0, self._join_until - self._clock())
 
-    def take(
-        self,
-        event: Event | None,
-        handlers: Callable[[str], Handler | None] | None = None,
-    ) -> None:
-        """Take what has happened; None: a wait is over. See `run` for `handlers`.
+    def take(self, event: Event | None) -> None:
+        """Take what has happened; None: a wait is over.
 
         Raises
         ------
@@ -309,7 +294,7 @@ class Leading:
         """
         members = self._members
         if event is not None:
-            self._take(event, handlers or self.handlers().get)
+            self._take(event)
             if not members.started:
                 members.check_all_left()
         elif members.started:
@@ -318,7 +303,7 @@ class Leading:
             self._refuse(members.close(self._join_seconds))
             self._begin()
 
-    def _take(self, event: Event, take: Callable[[str], Handler | None]) -> None:
+    def _take(self, event: Event) -> None:
         envelope, number = event.envelope, event.number
         barred = self._members.conduct.barred
         if envelope is None:
@@ -334,7 +319,7 @@ class Leading:
         if envelope.kind == JOIN and not is_first:
             self._strike(number, "a second message to join on one connection")
             return
-        handler = take(envelope.kind)
+        handler = self._find(envelope.kind)
         if handler is None:
             problem = f"unknown message type {envelope.kind!r:.80}"
             if not self._strike(number, problem):

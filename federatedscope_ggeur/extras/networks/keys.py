@@ -6,7 +6,6 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from federatedscope_ggeur.errors import did_you_mean
@@ -20,6 +19,7 @@ from federatedscope_ggeur.settings import (
     fraction,
     is_number,
     key,
+    keys_of_parts,
     layer_width,
     not_negative,
     one_of,
@@ -286,11 +286,4 @@ OF_METHODS = {
 }
 
 #: All keys, by their full names.
-KEYS = (
-    *NetworkKeys.declared(),
-    *(
-        replace(key, name=f"{name}.{key.name}")
-        for name, keys in OF_METHODS.items()
-        for key in keys
-    ),
-)
+KEYS = (*NetworkKeys.declared(), *keys_of_parts(OF_METHODS))

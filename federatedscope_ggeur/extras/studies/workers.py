@@ -76,9 +76,6 @@ class JobWorkers:
             import federatedscope_ggeur.extras.studies.jobs  # noqa: F401 (once, for all)
         self._all = [_Worker(start) for _ in range(count)]
 
-    def __len__(self) -> int:
-        return len(self._all)
-
     def resize(self, count: int) -> None:
         """Change the number of processes; call this before any job starts."""
         surplus, self._all = self._all[count:], self._all[:count]
@@ -111,7 +108,8 @@ class JobWorkers:
             self._give_out(ahead)
             for event in happened:
                 tell(event)
-            wait([handle for w in self._all if w.job for handle in w.handles()])
+            at_work = [worker for worker in self._all if worker.job]
+            wait([one for w in at_work for one in (w.pipe, w.process.sentinel)])
             happened = [event for w in self._all for event in w.events()]
             for i, event in enumerate(happened):
                 if event.kind == "killed":
@@ -127,7 +125,7 @@ class JobWorkers:
         """Give a job from `ahead` to each process that has none."""
         for i, worker in enumerate(self._all):
             if worker.job is None and ahead:
-                if not worker.is_alive():
+                if not worker.process.is_alive():
                     self._all[i] = _Worker(gpu=worker.gpu)
                 self._all[i].start(ahead.pop(0))
 
@@ -146,12 +144,6 @@ class _Worker:
         theirs.close()
         self.job: Job | None = None
 
-    def is_alive(self) -> bool:
-        return self.process.is_alive()
-
-    def handles(self) -> list:
-        return [self.pipe, self.process.sentinel]
-
     def start(self, job: Job) -> None:
         self.job = job
         # If the process is dead, `events` will find that.
@@ -160,7 +152,7 @@ class _Worker:
 
     def events(self) -> Iterator[JobEvent]:
         """Yield the events of the current job since the last call."""
-        job, alive = self.job, self.is_alive()
+        job, alive = self.job, self.process.is_alive()
         if job is None:
             return
         with contextlib.suppress(EOFError, OSError):

@@ -8,11 +8,11 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.models import Model
 
-from .base import TextPart, no_last_layer, register_text_model
+from .base import TextHead, TextPart, register_text_model
 from .classes import ClassTexts
 
 
-class AdapterHead(Model):
+class AdapterHead(TextHead):
     """FedCLIP's head: attention over dimensions, then logits ``s <x', w_c>``.
 
     ``x' = norm(a(x) * x)`` with ``a(x) = softmax(W2 tanh(W1 x + b1) + b2)``. The
@@ -40,13 +40,6 @@ class AdapterHead(Model):
         self.inner, self.outer = nn.Linear(dim, dim), nn.Linear(dim, dim)
         self.register_buffer("texts", texts.features.clone())
         self.register_buffer("scale", torch.tensor(float(texts.scale)))
-
-    @property
-    def classifier(self) -> nn.Linear:  # type: ignore[override]  # text stands there
-        raise no_last_layer(self)
-
-    def last_input(self, features: Tensor) -> Tensor:
-        return self.represent(features)
 
     def represent(self, features: Tensor) -> Tensor:
         attention = self.outer(torch.tanh(self.inner(features))).softmax(dim=1)

@@ -28,11 +28,6 @@ from .objections import objections, others
 
 Part = TypeVar("Part", bound="type[TextPart]")
 
-_NO_LAST_LAYER = (
-    "{} has no last layer to train, because text features take its place; take a "
-    "linear or MLP head"
-)
-
 
 class TextPart:
     """Base class of text models. A subclass is one registered kind.
@@ -178,11 +173,21 @@ class EnsembleSettings(OtherModel):
         return EnsembleHead(in_features, num_classes)
 
 
-def no_last_layer(model: Model) -> ConfigError:
-    return ConfigError(_NO_LAST_LAYER.format(f"a {type(model).__name__}"))
+class TextHead(Model):
+    """A model whose last layer is text, so that there is none to train."""
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]  # text stands there
+        raise ConfigError(
+            f"a {type(self).__name__} has no last layer to train, because text "
+            "features take its place; take a linear or MLP head"
+        )
+
+    def last_input(self, features: Tensor) -> Tensor:
+        return self.represent(features)
 
 
-class CosineHead(Model):
+class CosineHead(TextHead):
     """The head that learnt prompts give: logits ``V x/|x|``.
 
     Its representation is the logits.
@@ -196,10 +201,6 @@ class CosineHead(Model):
     def __init__(self, in_features: int, num_classes: int):
         super().__init__(in_features, num_classes)
         self.weight = nn.Parameter(torch.zeros(num_classes, in_features))
-
-    @property
-    def classifier(self) -> nn.Linear:  # type: ignore[override]  # there is none
-        raise no_last_layer(self)
 
     def last_input(self, features: Tensor) -> Tensor:
         return F.normalize(features, dim=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from federatedscope_ggeur.settings import (
@@ -12,6 +11,7 @@ from federatedscope_ggeur.settings import (
     Section,
     fraction,
     key,
+    keys_of_parts,
     not_negative,
     whole,
 )
@@ -129,14 +129,7 @@ OF_MODELS: dict[str, tuple[Key, ...]] = {
     ),
 }
 
-KEYS = (
-    *TextKeys.declared(),
-    *(
-        replace(key, name=f"{name}.{key.name}")
-        for name, keys in OF_MODELS.items()
-        for key in keys
-    ),
-)
+KEYS = (*TextKeys.declared(), *keys_of_parts(OF_MODELS))
 
 
 def uses_text(read: Callable[[str], Any]) -> bool:

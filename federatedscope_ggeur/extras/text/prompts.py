@@ -21,7 +21,7 @@ from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.methods import LocalHooks
 from federatedscope_ggeur.models import LinearHead, Model, named_tensors, to_vector
 
-from .base import CosineHead, TextPart, no_last_layer, register_text_model
+from .base import CosineHead, TextHead, TextPart, register_text_model
 from .classes import ClassTexts
 from .keys import OF_MODELS
 from .templates import fill
@@ -31,7 +31,7 @@ from .tower import TextTower, TokenTree
 SPREAD = 0.02
 
 
-class PromptHead(Model):
+class PromptHead(TextHead):
     """The head with logits ``s <x/|x|, w_c>``, where learnt prompts give w_c.
 
     The w_c are the unit text features of the prompts. The representation is x/|x|. The
@@ -53,13 +53,6 @@ class PromptHead(Model):
         super().__init__(dim, classes)
         self.source, self._texts, self._own = source, texts, own_classes
         self._classes = list(range(classes))
-
-    @property
-    def classifier(self) -> nn.Linear:  # type: ignore[override]  # text stands there
-        raise no_last_layer(self)
-
-    def last_input(self, features: Tensor) -> Tensor:
-        return self.represent(features)
 
     def reset(self, generator: torch.Generator) -> Model:
         """Draw linear layers as `torch.nn.Linear` does, vectors from N(0, 0.02^2)."""
