@@ -253,7 +253,7 @@ class GGEURServer(FSServer):
             self.trainer.model = self._model
 
         def begin_training(is_new: bool) -> None:
-            load_vector(server.model, server.raw_params)
+            self._load_scored()
             self.state, self.total_round_num = len(history.rounds), server.rounds
             if history.stopped_early:
                 self.total_round_num = self.state
@@ -285,7 +285,8 @@ class GGEURServer(FSServer):
         self.driver.start(requests, self._end_of_round)
 
     def _end_of_round(self, record: RoundRecord) -> None:
-        self._note(record)
+        self._load_scored()
+        self.federation.note(record)
         self.state = record.round
         if record.evaluated:
             self.eval()
@@ -321,10 +322,6 @@ class GGEURServer(FSServer):
             self.driver.start(coordinator.after_rounds(), end)
         else:
             finish()
-
-    def _note(self, record: RoundRecord) -> None:
-        self._load_scored()
-        self.federation.note(record)
 
     def _load_scored(self) -> None:
         server = self.federation.coordinator.server

@@ -110,7 +110,7 @@ class GGEURTrainer(BaseTrainer):
         broadcast = Broadcast(self._rounds, to_vector(self.model))
         update = self._handler.side(TrainingClient).train(broadcast)
         trained = Broadcast(self._rounds, update.params)
-        self.set_weights(self.own_params(trained))
+        load_vector(self.model, self.own_params(trained))
         return self.client.aggregation_weight, self.get_model_para(), {}
 
     def own_params(self, broadcast: Broadcast) -> torch.Tensor:
@@ -148,11 +148,7 @@ class GGEURTrainer(BaseTrainer):
         """A copy of the state dict of `model`."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
 
-    def set_weights(self, params: torch.Tensor) -> None:
-        """Load a flat vector [P] into `model`."""
-        load_vector(self.model, params)
-
     def take_head(self, params: torch.Tensor) -> None:
         """Load the final head, a flat vector [P], into a `model` of its kind."""
         self.model = self.client.task.build_scored(self.model)
-        self.set_weights(params)
+        load_vector(self.model, params)

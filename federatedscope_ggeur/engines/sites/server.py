@@ -56,14 +56,8 @@ def check_folder_run(cfg) -> None:
     """
     due = due_exchanges(demands_of(cfg))
     wrong = [setting(part.NOT_BY_FOLDER) for part in due if part.NOT_BY_FOLDER]
-    wrong += [
-        key
-        for key, value in {
-            "federate.save_to": cfg.federate.save_to,
-            "federate.restore_from": cfg.federate.restore_from,
-        }.items()
-        if value
-    ]
+    places = "save_to", "restore_from"
+    wrong += [f"federate.{name}" for name in places if cfg.federate[name]]
     if wrong:
         raise ConfigError(
             f"--folder cannot go with {', '.join(wrong)} yet; take these settings out, "

@@ -316,7 +316,8 @@ class FolderSite:
                 raise MessageError(problem, field="kind", sender=self._met.server)
             for envelope in asked:
                 if envelope.kind == FAILED:
-                    return self._refusal(envelope)
+                    self._leaves.cut_off("failed")
+                    return f"{self._met.server} says: {reason_of(envelope.parts)}"
                 self._answer(envelope, known)
         except ConfigError:  # mended here; the server waits
             raise
@@ -327,11 +328,6 @@ class FolderSite:
         finally:
             self._doing = f"waiting for {self._met.server}"
         return ""
-
-    def _refusal(self, envelope: Envelope) -> str:
-        """The reason of the server, which goes on without this site."""
-        self._leaves.cut_off("failed")
-        return f"{self._met.server} says: {reason_of(envelope.parts)}"
 
     def _answer(self, asked: Envelope, known: Envelope | None) -> None:
         if asked.kind == FINISH:

@@ -107,6 +107,8 @@ class _Plan:
         # Imported here: torch takes seconds, and --help needs none of it.
         from federatedscope_ggeur.cfg_ggeur.yaml_file import read_tree
 
+        from .roles import release_text
+
         self._problems = list[str]()
         said, _ = read_tree(path)
         values = self._checked(said, _RULES, _DEFAULTS, "")
@@ -115,7 +117,7 @@ class _Plan:
         self.on_flower = values["engine"] == "flower"
         self.port, self.days = values["port"], values["days"]
         given = self._settings(values["settings"], "settings")
-        self.settings = {"ggeur.agreed.release": _release(), **given}
+        self.settings = {"ggeur.agreed.release": release_text(), **given}
         listed = sites if isinstance(sites, list) else []
         self.sites = [self._site(one) for one in listed]
         folders = [_AUTHORITY, _SERVER, *(site["name"].lower() for site in self.sites)]
@@ -366,13 +368,6 @@ class _Folders:
             "distribute.server_port": self._plan.port,
             "ggeur.tls.authority": "authority.pem",
         }
-
-
-def _release() -> str:
-    # Imported here: torch takes seconds, and --help needs none of it.
-    from .roles import release_text
-
-    return release_text()
 
 
 def _owners_folder(folder: Path) -> None:

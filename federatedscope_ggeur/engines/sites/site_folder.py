@@ -572,8 +572,7 @@ def _in_folder(cfg, folder: Path):
     own = cfg.clone()
     own.defrost()
     for key in all_keys():
-        if key.in_site_folder and get_key(own.ggeur, key.name):
-            value = get_key(own.ggeur, key.name)
+        if key.in_site_folder and (value := get_key(own.ggeur, key.name)):
             put_key(own.ggeur, key.name, str(folder / value))
     own.freeze()
     return own

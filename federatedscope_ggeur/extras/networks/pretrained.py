@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.weights import local_file, read_weights
@@ -93,9 +93,3 @@ def _shapes(name: str, state: Mapping[str, Tensor], wanted: Mapping) -> str:
 
 def _refusal(problem: str) -> ConfigError:
     return ConfigError(f"{setting('network.weights')}: {problem}")
-
-
-def part_of(module: nn.Module, left_out: str) -> dict[str, Tensor]:
-    """A module's state dict without the layer `left_out`."""
-    state = module.state_dict()
-    return {n: t for n, t in state.items() if not n.startswith(f"{left_out}.")}

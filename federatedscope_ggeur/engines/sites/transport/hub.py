@@ -215,11 +215,6 @@ class Hub:
         self._server.stop(grace).wait()
         self._events.put(None)
 
-    def connected(self) -> set[int]:
-        """The numbers of the clients that have a stream."""
-        with self._lock:
-            return set(self._joined)
-
     def _beat(self) -> None:
         """Send all clients regular signs that this server is running."""
         while not self._ending.wait(self._settings.keepalive):

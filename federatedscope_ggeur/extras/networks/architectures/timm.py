@@ -19,7 +19,6 @@ from federatedscope_ggeur.weights import (
 
 from ..base import ImageShape, Network, register_network
 from ..image_network import NetworkSettings
-from ..pretrained import part_of
 
 
 def _represent(module, images: Tensor) -> Tensor:
@@ -98,7 +97,10 @@ def _published(options: dict, settings: NetworkSettings) -> Mapping[str, Tensor]
     last = module.get_classifier()
     published = module.pretrained_cfg.get("num_classes") == options["num_classes"]
     left_out = next(n for n, m in module.named_modules() if m is last)
-    return module.state_dict() if published else part_of(module, left_out)
+    state = module.state_dict()
+    if published:
+        return state
+    return {n: t for n, t in state.items() if not n.startswith(f"{left_out}.")}
 
 
 def _library(name: str):
