@@ -401,7 +401,7 @@ class SiteMemory:
         if reads and self._path.exists():
             with _needed(self._path):
                 said = json.loads(read_regular(self._path))
-                if "run" not in said:
+                if not {"run", "folder", "up", "down"} <= said.keys():
                     raise ValueError
                 self.run.update(said)
         self.asked = self._read("[0-9]*") if reads else []
