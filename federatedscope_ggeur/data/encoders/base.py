@@ -377,8 +377,11 @@ def build_encoder_called(
 
 def _check_precision(encoder: Encoder, precision: str) -> None:
     """Refuse a precision in which the model's layers cannot compute with this torch."""
+    sample = encoder.preprocess(Image.new("RGB", (64, 64)))
+    whose = f"preprocess of the encoder {encoder.name}"
+    check_returned(whose, encoder.preprocess, sample, Tensor)
     try:
-        encoder.encode(encoder.preprocess(Image.new("RGB", (64, 64)))[None])
+        encoder.encode(sample[None])
     except RuntimeError as error:
         raise ConfigError(
             f"ggeur.encoder.precision: {encoder.title} cannot compute in {precision} "

@@ -64,6 +64,18 @@ def test_an_identity_that_cannot_be_kept_is_refused(identity, said, monkeypatch)
         build_encoder(EncoderSettings("unkept"), CPU)
 
 
+def test_a_precision_is_tried_on_a_tensor_alone(monkeypatch):
+    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
+
+    @register_encoder("wordy")
+    def make(settings, device):
+        return Encoder("words", {}, 1, lambda image: "word", lambda batch: batch)
+
+    said = "preprocess of the encoder words.* must return a Tensor, but returned a str"
+    with pytest.raises(PluginError, match=said):
+        build_encoder(EncoderSettings("wordy", precision="bf16"), CPU)
+
+
 def test_unknown_encoders_are_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match="'clop'; known: hog, pixels, open_clip"):
         check_encoder(EncoderSettings("clop"))
