@@ -71,7 +71,7 @@ def healthy(arguments: Sequence[str]) -> int:
         from federatedscope_ggeur.cfg_ggeur.yaml_file import read_tree
 
         read_tree(path)
-        raise ConfigError(f"'{path}': cannot be read: {error}") from error
+        raise ConfigError(f"{path}: outdir and expname must be texts") from error
     # FS puts a later run into a folder below the first one's.
     folders = [place, *sorted(place.glob("sub_exp_*"))]
     good = any(map(is_fresh, folders))

@@ -63,6 +63,9 @@ def test_a_monitor_asks_with_the_file_of_the_process(tmp_path, ggeur):
         main(["healthy"])
     file.write_text("outdir: [out\nexpname: run")
     assert "server.yaml is not valid YAML: line 2" in ggeur(*ask[:3], status=1).err
+    file.write_text("outdir: 3")
+    said = "server.yaml: outdir and expname must be texts"
+    assert said in ggeur(*ask[:3], status=1).err
 
 
 def test_a_wait_is_said_again_and_again_and_the_file_follows(tmp_path, caplog):
