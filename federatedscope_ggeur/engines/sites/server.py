@@ -149,7 +149,8 @@ class FolderServer:
                 self._apply(entry)
         if not self._entries:
             store.refuse_other_results(self.folder)
-            check_places(self._cfg)
+        if not self._leading.federation.is_begun:
+            check_places(self._cfg)  # later, round 0 knows what this run has written
         config = self.folder / CONFIG_FILE
         if not config.exists():
             write_atomically(config, self._cfg.dump())

@@ -85,8 +85,9 @@ def test_a_folder_with_other_files_becomes_no_book(world, book):
     )
     (book / "mine.txt").unlink()
     book.rmdir()
-    here.turns()
+    for side in (here.server, here.sites[0], here.server):
+        here.turn(side)
     elsewhere.path.rename(book)
     with pytest.raises(ConfigError, match="is not empty"):
-        here.run()
+        here.turn(here.server)  # before all sites have joined
     assert Federation.load(book).links == elsewhere.links
