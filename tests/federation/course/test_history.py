@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
 from federatedscope_ggeur.geometry import Space, Totals
 from federatedscope_ggeur.methods import METHODS, Local
-from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.reporting import ClientInfo, Results
 
 CALIBRATION = CalibrationSettings(20, 2, SGD)
 
@@ -70,6 +71,17 @@ def test_records_go_where_they_belong_and_into_the_results(carried):
     assert results.final.head == "calibrated"
     assert results.status == "finished"
     assert Results.from_json(results.to_json()) == results
+
+
+def test_domains_that_the_server_scores_are_those_of_a_restored_run(carried):
+    coordinator = carried.coordinator
+    coordinator.plan = replace(coordinator.plan, server_evaluates=True)
+    joined = [ClientInfo(k, f"as {k} joined", None, None) for k in (1, 2)]
+    known = replace(begun(), domains=["second", "first"], clients=joined)
+    results = History(coordinator, known).results()
+    assert results.domains == ["second", "first"]
+    now = coordinator.server.client_domains
+    assert [info.domain for info in results.clients] == [now[1], now[2]]
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
