@@ -141,7 +141,8 @@ class AgreedKeys(Section):
     class_names: tuple[str, ...] = key(
         (),
         "Names that the classes must have, in the order of their numbers; []: the "
-        "names in the data. A server without data refuses clients that differ.",
+        "names in the data. A server without data refuses clients that differ. A "
+        "folder of images may lack some of them.",
         names("class names"),
     )
     encoder: str = key(

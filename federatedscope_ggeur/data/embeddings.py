@@ -332,6 +332,14 @@ class DataSet:
         )
         return replace(self, domains=tuple(domains), **more)
 
+    def among(self, class_names: Sequence[str]) -> DataSet:
+        """The data set with these classes, which hold all of its own, as its list."""
+        place = torch.tensor([class_names.index(name) for name in self.class_names])
+        return self.mapped(
+            lambda rows: rows._with(labels=place[rows.labels]),
+            class_names=tuple(class_names),
+        )
+
     @property
     def dim(self) -> int:
         """D, the length of one embedding."""

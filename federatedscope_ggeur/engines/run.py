@@ -26,7 +26,7 @@ from federatedscope_ggeur.cfg_ggeur.check import (
     check_places,
 )
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.keys import RunKeys, read
+from federatedscope_ggeur.cfg_ggeur.keys import AgreedKeys, RunKeys, read
 from federatedscope_ggeur.cfg_ggeur.load import (
     default_config,
     idle_notes,
@@ -49,6 +49,7 @@ from federatedscope_ggeur.data import (
     find_reader,
     fingerprint,
     held_lazily,
+    is_image_type,
     load_data,
     partition,
     pool_hash,
@@ -429,6 +430,10 @@ def load_data_set(cfg) -> DataSet:
     """
     with torch_threads(read(cfg.ggeur, RunKeys).num_threads):
         dataset = load_data(*what_to_load(cfg))
+    agreed = read(cfg.ggeur, AgreedKeys).class_names
+    # Folders of images have names; labels of embeddings may be positions in a list.
+    if is_image_type(cfg.data.type) and set(dataset.class_names) <= set(agreed):
+        dataset = dataset.among(agreed)
     check_embedding_dim(cfg, dataset.dim)
     check_agreed(cfg, dataset.class_names, dataset.encoder)
     return dataset

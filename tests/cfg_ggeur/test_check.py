@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from image_miniatures import draw_tree
 from yacs.config import CfgNode
 
 from federatedscope_ggeur import cfg_ggeur
@@ -17,7 +18,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     training_device,
     training_settings,
 )
-from federatedscope_ggeur.engines.run import run
+from federatedscope_ggeur.engines.run import load_data_set, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import CosineSchedule
 
@@ -220,6 +221,28 @@ def test_data_that_are_others_are_refused(config, key, right, wrong):
 def test_data_that_lack_an_agreed_class_need_the_list(config):
     with pytest.raises(ConfigError, match=r"all classes in class_names\.txt in data"):
         run(config("ggeur.agreed.class_names", [*CLASSES, "emu"]))
+
+
+def test_the_agreed_classes_stand_for_the_list_of_folders_of_images(tmp_path):
+    draw_tree(tmp_path / "images", ["mine"], ["cat", "dog"])
+    own = {
+        "data.root": str(tmp_path / "images"),
+        "ggeur.encoder.name": "pixels",
+        "ggeur.encoder.cache": str(tmp_path / "cache"),
+    }
+
+    def of(*names):
+        cfg = load_config(
+            "ggeur_own_images", {**own, "ggeur.agreed.class_names": [*names]}
+        )
+        return load_data_set(cfg)
+
+    found, plain = of("emu", "dog", "cat"), of()
+    assert found.class_names == ("emu", "dog", "cat")
+    (mine,), (before,) = found.domains, plain.domains
+    assert mine.train.labels.equal(2 - before.train.labels)
+    with pytest.raises(ConfigError, match=r"agreed\.class_names: is .* have .'cat', 'd"):
+        of("cat", "emu")
 
 
 # ``train.scheduler``: the rate over rounds.
