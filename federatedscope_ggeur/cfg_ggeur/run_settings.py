@@ -235,7 +235,7 @@ def run_settings(
     statistics = demands.of(StatisticsKeys)
     parts: list[object] = [
         statistics,
-        # Draws make the mean with a one-shot head worse.
+        # Draws make most means with a one-shot head worse.
         set_settings(demands, averaged=model.averaged),
         rounds,
     ]

@@ -241,7 +241,9 @@ def test_the_agreed_classes_stand_for_the_list_of_folders_of_images(tmp_path):
     assert found.class_names == ("emu", "dog", "cat")
     (mine,), (before,) = found.domains, plain.domains
     assert mine.train.labels.equal(2 - before.train.labels)
-    with pytest.raises(ConfigError, match=r"agreed\.class_names: is .* have .'cat', 'd"):
+    with pytest.raises(
+        ConfigError, match=r"agreed\.class_names: is .* have .'cat', 'd"
+    ):
         of("cat", "emu")
 
 

@@ -47,7 +47,7 @@ class SetSettings:
         Whether the client trains on rows of withheld classes.
     averaged : bool
         Whether the run may leave the mean of a one-shot head and of a trained one. For
-        that mean no rows are drawn.
+        most such means no rows are drawn; see `Averaging.alone`.
     """
 
     augmentation: AugmentationSettings

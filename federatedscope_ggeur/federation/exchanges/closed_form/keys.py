@@ -51,11 +51,11 @@ class ClosedFormKeys(Section):
         "classes, or if every class was sent and more than 2% of the rows are "
         "withheld; unless the one-shot head is right on nearly all left-out rows and "
         "no rows validate. For so few columns or classes an MLP is trained, from "
-        "random weights. If every class was sent, nothing is drawn for the mean. Rows "
-        "that are not trained on may choose the share of each head, and a part of the "
-        "probabilities that all classes share equally. If labels and domains are "
-        "confounded in part, or no class is in two domains, the heads have equal "
-        "shares, and rows are drawn.",
+        "random weights. Rows that are not trained on may choose the share of each "
+        "head, and a part of the probabilities that all classes share equally. If "
+        "labels and domains are confounded in part, or no class is in two domains, "
+        "the heads have equal shares. Only then, or if nobody sent some classes, rows "
+        "are drawn for the mean.",
         one_of("trained", "best", "average"),
         shared=True,
     )
