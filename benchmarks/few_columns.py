@@ -28,7 +28,8 @@ SETS = {
     "iris, 4": (datasets.load_iris, 3, 0.5),
 }
 COMMON = {"federate.total_round_num": 20, "train.local_update_steps": 50}
-COMMON |= {"train.optimizer.momentum": 0.9, "model.dropout": 0.0}
+COMMON |= {"train.optimizer.lr": 0.15, "train.optimizer.momentum": 0.9}
+COMMON |= {"train.scheduler.type": "CosineAnnealingLR", "model.dropout": 0.0}
 COMMON |= {"ggeur.steps": [1], "ggeur.geometry": "pooled", "ggeur.step1_size": 50}
 STARTS = {"ggeur.closed_form": "auto", "ggeur.init": "closed_form"}
 WAYS = {
