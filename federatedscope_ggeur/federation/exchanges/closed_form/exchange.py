@@ -500,7 +500,7 @@ class ClosedFormExchange(Exchange):
         If labels and domains are confounded, the head is no good start for training. A
         run that may keep the trained head then starts at random weights. But if domains
         have no classes in common, nobody can tell whether they are. A run that averages
-        two heads then trusts each by half.
+        two heads then trusts each by half, and training starts at random weights.
         """
         form = self._form
         if components is None:
@@ -537,7 +537,8 @@ class ClosedFormExchange(Exchange):
             candidates = form.candidates()
             self._plan = plan_training(choice, candidates, self._told, beside)
             details = {**choice.details, **self._plan.details}
-            start = None if hidden else choice.start
+            at_random = hidden or self._plan.confounded
+            start = None if at_random else choice.start
             choice = choice._replace(details=details, start=start)
         return choice
 

@@ -447,6 +447,23 @@ def test_where_labels_and_domains_are_confounded_training_has_the_last_word(
     assert [r.accuracy for r in same.rounds] == [r.accuracy for r in plain.rounds]
 
 
+def test_where_domains_have_no_classes_in_common_a_linear_head_starts_at_random():
+    """The one-shot head could tell domains in place of classes. 20 classes are in one
+    domain each; nobody sent the last one, so the trained head is kept alone."""
+    draw = np.random.default_rng(0)
+    labels = np.r_[np.arange(1200) % 20, np.full(8, 20)]
+    domain = np.r_[labels[:1200] % 4, np.arange(8) % 4]
+    rows = 3 * draw.normal(size=(21, 161))[labels]
+    rows += 20 * draw.normal(size=(4, 161))[domain] + draw.normal(size=rows.shape)
+    test = np.arange(len(labels)) % 6 == 5
+    data = FederatedData.from_arrays(rows, labels, domain, domain, test=test)
+    results = run(HELD_OUT, data)
+    assert results.final.kept == Kept("trained", "confounded", None, None)
+    assert results.round0.closed_form.details["start"] == {"closed_form": "none"}
+    best = run({**HELD_OUT, "ggeur.keep": "best"}, data)
+    assert [r.accuracy for r in results.rounds] == [r.accuracy for r in best.rounds]
+
+
 # Runs whose clients make one-shot heads of their own, and keep them.
 
 
