@@ -1,7 +1,6 @@
 """What a client releases under differential privacy, when, and how often.
 
-Tests of its exchange, and of the noise in a secure
-sum.
+Tests of its exchange, and of the noise in a secure sum.
 """
 
 import json

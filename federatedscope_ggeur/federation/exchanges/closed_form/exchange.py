@@ -537,8 +537,7 @@ class ClosedFormExchange(Exchange):
             candidates = form.candidates()
             self._plan = plan_training(choice, candidates, self._told, beside)
             details = {**choice.details, **self._plan.details}
-            at_random = hidden or self._plan.confounded
-            start = None if at_random else choice.start
+            start = None if hidden or unknown else choice.start
             choice = choice._replace(details=details, start=start)
         return choice
 
