@@ -27,15 +27,12 @@ SETS = {
     "digits, 64": (datasets.load_digits, 8, 0.3),
     "iris, 4": (datasets.load_iris, 3, 0.5),
 }
-COMMON = {"federate.total_round_num": 20, "train.local_update_steps": 50}
-COMMON |= {"train.optimizer.lr": 0.15, "train.optimizer.momentum": 0.9}
-COMMON |= {"train.scheduler.type": "CosineAnnealingLR", "model.dropout": 0.0}
-COMMON |= {"ggeur.steps": [1], "ggeur.geometry": "pooled", "ggeur.step1_size": 50}
-STARTS = {"ggeur.closed_form": "auto", "ggeur.init": "closed_form"}
+CONFIG = "ggeur_own_embeddings"
+RANDOM = {"ggeur.closed_form": "none", "ggeur.init": "random"}
 WAYS = {
-    "best": {**COMMON, **STARTS, "ggeur.keep": "best"},
-    "average": {**COMMON, **STARTS, "ggeur.keep": "average"},
-    "FedAvg": {**COMMON, "ggeur.steps": []},
+    "best": {"ggeur.keep": "best"},
+    "average": {},
+    "FedAvg": {**RANDOM, "ggeur.keep": "trained", "ggeur.steps": []},
 }
 
 
@@ -83,7 +80,8 @@ def main() -> None:
                 test=test_rows(labels, seed),
             )
             for way, settings in WAYS.items():
-                final = run({**settings, "seed": seed}, data).final
+                overrides = {**settings, "seed": seed}
+                final = run(CONFIG, data, overrides=overrides).final
                 scores[way].append(100 * final.avg)
                 errors[way].append(100 * final.probabilities.after.ece)
         print(name)
